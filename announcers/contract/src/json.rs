@@ -1,0 +1,533 @@
+//! JSON read without changing it: members and numbers stay the text they came as.
+//!
+//! jiter does the scanning (it refuses lone surrogates, `NaN` and `Infinity`, and never turns a
+//! number into a float unless asked). Everything here refuses nesting deeper than [`MAX_DEPTH`].
+
+use jiter::{Jiter, JiterError, Peek};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+/// The deepest nesting of arrays and objects that is taken (contract, section 3).
+pub const MAX_DEPTH: usize = 128;
+
+/// Why a text is not taken as JSON, with the place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} at line {line} column {column}")]
+pub struct JsonError {
+    what: String,
+    /// From 1.
+    pub line: usize,
+    /// From 1, in bytes.
+    pub column: usize,
+}
+
+impl JsonError {
+    /// The bytes are not UTF-8; used where no better place is known.
+    #[must_use]
+    pub fn not_utf8() -> Self {
+        Self { what: "invalid UTF-8".to_owned(), line: 1, column: 1 }
+    }
+
+    /// Checks that bytes are UTF-8 and says where they are not.
+    ///
+    /// # Errors
+    /// The place of the first byte that is no UTF-8.
+    pub fn check_utf8(bytes: &[u8]) -> Result<&str, Self> {
+        std::str::from_utf8(bytes).map_err(|e| {
+            let good = &bytes[..e.valid_up_to()];
+            let line = good.iter().filter(|b| **b == b'\n').count() + 1;
+            let column = good.iter().rev().take_while(|b| **b != b'\n').count() + 1;
+            Self { what: "invalid UTF-8".to_owned(), line, column }
+        })
+    }
+
+    fn at(jiter: &Jiter<'_>, index: usize, what: impl Into<String>) -> Self {
+        let place = jiter.error_position(index);
+        Self { what: what.into(), line: place.line, column: place.column.max(1) }
+    }
+
+    fn from_jiter(jiter: &Jiter<'_>, error: &JiterError) -> Self {
+        Self::at(jiter, error.index, error.error_type.to_string())
+    }
+}
+
+/// A JSON value that borrows from its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Json<'a> {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// A number, as written.
+    Number(&'a str),
+    /// A string, decoded.
+    String(Cow<'a, str>),
+    /// An array.
+    Array(Vec<Json<'a>>),
+    /// An object: members in their order, double keys kept.
+    Object(Vec<(Cow<'a, str>, Json<'a>)>),
+}
+
+impl<'a> Json<'a> {
+    /// What a person calls a value of this type.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Number(_) => "a number",
+            Self::String(_) => "a string",
+            Self::Array(_) => "an array",
+            Self::Object(_) => "an object",
+        }
+    }
+
+    /// The text of a string.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The member of that name, the last where a key stands twice.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Json<'a>> {
+        match self {
+            Self::Object(members) => members.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v),
+            _ => None,
+        }
+    }
+
+    /// How deep arrays and objects nest: 0 for a scalar.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        match self {
+            Self::Array(items) => 1 + items.iter().map(Json::depth).max().unwrap_or(0),
+            Self::Object(members) => 1 + members.iter().map(|(_, v)| v.depth()).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+}
+
+/// Writes compact JSON; numbers as they came.
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(b) => write!(f, "{b}"),
+            Self::Number(text) => f.write_str(text),
+            Self::String(text) => Quoted(text).fmt(f),
+            Self::Array(items) => {
+                f.write_char('[')?;
+                for (i, item) in items.iter().enumerate() {
+                    if i > 0 {
+                        f.write_char(',')?;
+                    }
+                    item.fmt(f)?;
+                }
+                f.write_char(']')
+            }
+            Self::Object(members) => {
+                f.write_char('{')?;
+                for (i, (key, value)) in members.iter().enumerate() {
+                    if i > 0 {
+                        f.write_char(',')?;
+                    }
+                    write!(f, "{}:{value}", Quoted(key))?;
+                }
+                f.write_char('}')
+            }
+        }
+    }
+}
+
+/// A text that displays as a JSON string, quotes included.
+#[derive(Debug, Clone, Copy)]
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        let mut rest = self.0;
+        while let Some(at) = rest.find(|c: char| c < ' ' || c == '"' || c == '\\') {
+            f.write_str(&rest[..at])?;
+            match rest.as_bytes()[at] {
+                b'"' => f.write_str("\\\"")?,
+                b'\\' => f.write_str("\\\\")?,
+                b'\n' => f.write_str("\\n")?,
+                b'\r' => f.write_str("\\r")?,
+                b'\t' => f.write_str("\\t")?,
+                control => write!(f, "\\u{control:04x}")?,
+            }
+            rest = &rest[at + 1..];
+        }
+        f.write_str(rest)?;
+        f.write_char('"')
+    }
+}
+
+/// One member of a top-level object.
+#[derive(Debug, Clone)]
+pub struct Member<'a> {
+    /// The key, decoded.
+    pub key: Cow<'a, str>,
+    /// The value's text, exact, without the white space around it.
+    pub raw: &'a str,
+}
+
+/// Scans a whole document and cuts its top-level object into members. Double keys are kept: the
+/// caller says whether they are an error.
+///
+/// # Errors
+/// [`JsonError`] when the text is no JSON, nests too deep, or is no object.
+pub fn members(text: &str) -> Result<Vec<Member<'_>>, JsonError> {
+    let mut scan = Scan::new(text);
+    let first = scan.peek()?;
+    if first != Peek::Object {
+        scan.skip(first, 0)?;
+        scan.finish()?;
+        return Err(JsonError::at(&scan.jiter, 0, "expected an object"));
+    }
+    let mut found = Vec::with_capacity(16);
+    let mut key = scan.object_first()?;
+    while let Some(name) = key {
+        let peek = scan.peek()?;
+        let start = scan.jiter.current_index();
+        scan.skip(peek, 1)?;
+        let raw = &text[start..scan.jiter.current_index()];
+        found.push(Member { key: name, raw: raw.trim_ascii() });
+        key = scan.object_step()?;
+    }
+    scan.finish()?;
+    Ok(found)
+}
+
+/// Reads a whole document.
+///
+/// # Errors
+/// [`JsonError`] when the text is no JSON or nests too deep.
+pub fn parse(text: &str) -> Result<Json<'_>, JsonError> {
+    let mut scan = Scan::new(text);
+    let peek = scan.peek()?;
+    let value = scan.value(peek, 0)?;
+    scan.finish()?;
+    Ok(value)
+}
+
+/// Whether two values are the same JSON value: member order and white space do not matter, numbers
+/// compare exactly by value (`1` = `1.0` = `10e-1`), of a double key the last counts.
+#[must_use]
+pub fn same_value(a: &Json<'_>, b: &Json<'_>) -> bool {
+    match (a, b) {
+        (Json::Null, Json::Null) => true,
+        (Json::Bool(x), Json::Bool(y)) => x == y,
+        (Json::Number(x), Json::Number(y)) => Decimal::of(x) == Decimal::of(y),
+        (Json::String(x), Json::String(y)) => x == y,
+        (Json::Array(x), Json::Array(y)) => {
+            x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same_value(x, y))
+        }
+        (Json::Object(x), Json::Object(y)) => {
+            let x: BTreeMap<&str, &Json<'_>> = x.iter().map(|(k, v)| (&**k, v)).collect();
+            let y: BTreeMap<&str, &Json<'_>> = y.iter().map(|(k, v)| (&**k, v)).collect();
+            x.len() == y.len()
+                && x.iter().zip(&y).all(|((kx, vx), (ky, vy))| kx == ky && same_value(vx, vy))
+        }
+        _ => false,
+    }
+}
+
+/// A number's exact decimal value: `digits × 10^exponent`, digits without leading or trailing
+/// zeros, so that equal values are equal fields. Zero has no digits and no sign.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decimal {
+    /// Below zero.
+    pub negative: bool,
+    /// The significant digits.
+    pub digits: String,
+    /// The power of ten that the digits, read as an integer, are multiplied with. Beyond what an
+    /// `i128` holds (a number of 10^38 digits) it stands still.
+    pub exponent: i128,
+}
+
+impl Decimal {
+    /// Of a JSON number's text.
+    #[must_use]
+    pub fn of(number: &str) -> Self {
+        let (negative, body) = match number.strip_prefix('-') {
+            Some(body) => (true, body),
+            None => (false, number),
+        };
+        let (mantissa, power) = body.split_once(['e', 'E']).unwrap_or((body, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let all = [whole, fraction].concat();
+        let significant = all.trim_start_matches('0');
+        let digits = significant.trim_end_matches('0');
+        if digits.is_empty() {
+            return Self { negative: false, digits: String::new(), exponent: 0 };
+        }
+        let power = power.parse::<i128>().unwrap_or(if power.starts_with('-') {
+            i128::MIN
+        } else {
+            i128::MAX
+        });
+        let length = |n: usize| i128::try_from(n).unwrap_or(i128::MAX);
+        let exponent = power
+            .saturating_sub(length(fraction.len()))
+            .saturating_add(length(significant.len() - digits.len()));
+        Self { negative, digits: digits.to_owned(), exponent }
+    }
+}
+
+struct Scan<'a> {
+    text: &'a str,
+    jiter: Jiter<'a>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, jiter: Jiter::new(text.as_bytes()) }
+    }
+
+    fn peek(&mut self) -> Result<Peek, JsonError> {
+        self.jiter.peek().map_err(|e| JsonError::from_jiter(&self.jiter, &e))
+    }
+
+    fn finish(&mut self) -> Result<(), JsonError> {
+        self.jiter.finish().map_err(|e| JsonError::from_jiter(&self.jiter, &e))
+    }
+
+    fn too_deep(&self) -> JsonError {
+        JsonError::at(
+            &self.jiter,
+            self.jiter.current_index(),
+            format!("nested deeper than {MAX_DEPTH} levels"),
+        )
+    }
+
+    fn object_first(&mut self) -> Result<Option<Cow<'a, str>>, JsonError> {
+        match self.jiter.known_object() {
+            Ok(key) => Ok(key.map(|k| Cow::Owned(k.to_owned()))),
+            Err(e) => Err(JsonError::from_jiter(&self.jiter, &e)),
+        }
+    }
+
+    fn object_step(&mut self) -> Result<Option<Cow<'a, str>>, JsonError> {
+        match self.jiter.next_key() {
+            Ok(key) => Ok(key.map(|k| Cow::Owned(k.to_owned()))),
+            Err(e) => Err(JsonError::from_jiter(&self.jiter, &e)),
+        }
+    }
+
+    fn number(&mut self, peek: Peek) -> Result<&'a str, JsonError> {
+        let start = self.jiter.current_index();
+        match self.jiter.known_number_bytes(peek) {
+            Ok(_) => Ok(&self.text[start..self.jiter.current_index()]),
+            Err(e) if peek.is_num() => Err(JsonError::from_jiter(&self.jiter, &e)),
+            Err(e) => Err(JsonError::at(&self.jiter, e.index, "expected a JSON value")),
+        }
+    }
+
+    fn skip(&mut self, peek: Peek, depth: usize) -> Result<(), JsonError> {
+        let done = match peek {
+            Peek::Null => self.jiter.known_null(),
+            Peek::True | Peek::False => self.jiter.known_bool(peek).map(drop),
+            Peek::String => self.jiter.known_str().map(drop),
+            Peek::Array => {
+                if depth == MAX_DEPTH {
+                    return Err(self.too_deep());
+                }
+                let mut next = self.jiter.known_array();
+                loop {
+                    match next {
+                        Ok(Some(item)) => self.skip(item, depth + 1)?,
+                        Ok(None) => break Ok(()),
+                        Err(e) => break Err(e),
+                    }
+                    next = self.jiter.array_step();
+                }
+            }
+            Peek::Object => {
+                if depth == MAX_DEPTH {
+                    return Err(self.too_deep());
+                }
+                let mut more = self.jiter.known_object().map(|key| key.is_some());
+                loop {
+                    match more {
+                        Ok(true) => {
+                            let value = self.peek()?;
+                            self.skip(value, depth + 1)?;
+                        }
+                        Ok(false) => break Ok(()),
+                        Err(e) => break Err(e),
+                    }
+                    more = self.jiter.next_key().map(|key| key.is_some());
+                }
+            }
+            _ => return self.number(peek).map(drop),
+        };
+        done.map_err(|e| JsonError::from_jiter(&self.jiter, &e))
+    }
+
+    fn value(&mut self, peek: Peek, depth: usize) -> Result<Json<'a>, JsonError> {
+        let step = match peek {
+            Peek::Null => self.jiter.known_null().map(|()| Json::Null),
+            Peek::True | Peek::False => self.jiter.known_bool(peek).map(Json::Bool),
+            Peek::String => {
+                let start = self.jiter.current_index();
+                match self.jiter.known_str() {
+                    Ok(decoded) => {
+                        // Without an escape the decoded text stands in the source as it is.
+                        let plain = self.text.get(start + 1..start + 1 + decoded.len());
+                        Ok(Json::String(match plain {
+                            Some(plain) if plain == decoded => Cow::Borrowed(plain),
+                            _ => Cow::Owned(decoded.to_owned()),
+                        }))
+                    }
+                    Err(e) => Err(e),
+                }
+            }
+            Peek::Array => {
+                if depth == MAX_DEPTH {
+                    return Err(self.too_deep());
+                }
+                let mut items = Vec::new();
+                let mut next = self.jiter.known_array();
+                loop {
+                    match next {
+                        Ok(Some(item)) => items.push(self.value(item, depth + 1)?),
+                        Ok(None) => break Ok(Json::Array(items)),
+                        Err(e) => break Err(e),
+                    }
+                    next = self.jiter.array_step();
+                }
+            }
+            Peek::Object => {
+                if depth == MAX_DEPTH {
+                    return Err(self.too_deep());
+                }
+                let mut members = Vec::new();
+                let mut key = self.object_first()?;
+                while let Some(name) = key {
+                    let value = self.peek()?;
+                    members.push((name, self.value(value, depth + 1)?));
+                    key = self.object_step()?;
+                }
+                Ok(Json::Object(members))
+            }
+            _ => return self.number(peek).map(Json::Number),
+        };
+        step.map_err(|e| JsonError::from_jiter(&self.jiter, &e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn same(a: &str, b: &str) -> bool {
+        same_value(&parse(a).unwrap(), &parse(b).unwrap())
+    }
+
+    #[test]
+    fn members_keep_their_text() {
+        let found =
+            members(r#" { "a" : 1.10 , "b\u0041":[ 1e400, {"x":1,"x":2} ] ,"c": "\u0000" } "#)
+                .unwrap();
+        let seen: Vec<_> = found.iter().map(|m| (&*m.key, m.raw)).collect();
+        assert_eq!(
+            seen,
+            [("a", "1.10"), ("bA", r#"[ 1e400, {"x":1,"x":2} ]"#), ("c", r#""\u0000""#)]
+        );
+    }
+
+    #[test]
+    fn what_python_can_write_and_json_cannot_is_refused_with_its_place() {
+        for bad in [
+            r#"{"a": NaN}"#,
+            r#"{"a": Infinity}"#,
+            r#"{"a": -Infinity}"#,
+            r#"{"a":"\ud83d"}"#,
+            r#"{"a":"\ude00"}"#,
+            "{\"a\":01}",
+            "{\"a\":1.}",
+            "{\"a\":+1}",
+            "{\"a\":.5}",
+            "{\"a\":1,}",
+            "{'a':1}",
+            "{\"a\":1} x",
+            "",
+            "\u{feff}{}",
+            "{\"a\":\"\n\"}",
+            "{\"a\":tru}",
+            "{\"a\":\"\\x\"}",
+            "{\"a\"}",
+            "{\"a\":}",
+        ] {
+            assert!(members(bad).is_err(), "{bad}");
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let place = members("{\n  \"a\": NaN}").unwrap_err();
+        assert_eq!(place.line, 2);
+        assert_eq!(
+            members("[1]").unwrap_err().to_string(),
+            "expected an object at line 1 column 1"
+        );
+    }
+
+    #[test]
+    fn depth_is_bounded_at_128() {
+        let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        assert!(parse(&nested(128)).is_ok());
+        assert!(parse(&nested(129)).is_err());
+        let inside = |n: usize| format!("{{\"q\":{}}}", nested(n));
+        assert!(members(&inside(127)).is_ok());
+        assert!(members(&inside(128)).unwrap_err().to_string().contains("deeper than 128"));
+        assert!(members(&inside(100_000)).is_err());
+    }
+
+    #[test]
+    fn numbers_compare_exactly_by_value() {
+        assert!(same("1", "1.0"));
+        assert!(same("1e2", "100"));
+        assert!(same("0", "-0.0e5"));
+        assert!(same("[1e400]", "[10e399]"));
+        assert!(!same("9007199254740993", "9007199254740992"));
+        assert!(!same("1", "\"1\""));
+        assert!(!same("-1", "1"));
+        assert!(same(r#"{"a":1,"b":[]}"#, r#" {"b" : [], "\u0061":1.00} "#));
+        assert!(!same(r#"{"a":1}"#, r#"{"a":1,"b":null}"#));
+        assert!(same(r#"{"a":0,"a":1}"#, r#"{"a":1}"#));
+    }
+
+    proptest! {
+        /// jiter and serde_json agree on what is JSON, but for what serde_json cannot hold.
+        #[test]
+        fn agrees_with_serde_json(text in r#"[\[\]{}:,"\\0-9a-fnultre.+\- ]{0,24}"#) {
+            let theirs = serde_json::from_str::<serde_json::Value>(&text);
+            let out_of_range = theirs.as_ref().is_err_and(|e| e.to_string().contains("out of range"));
+            if !out_of_range {
+                prop_assert_eq!(parse(&text).is_ok(), theirs.is_ok(), "{}", text);
+            }
+        }
+
+        #[test]
+        fn what_is_written_reads_back_the_same(text in any::<String>()) {
+            let quoted = Quoted(&text).to_string();
+            prop_assert_eq!(parse(&quoted).unwrap(), Json::String(Cow::Owned(text.clone())));
+            prop_assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
+        }
+
+        #[test]
+        fn integers_and_scaled_decimals_are_equal(n in any::<i64>(), shift in 0_usize..30) {
+            let scaled = format!("{n}{}e-{shift}", "0".repeat(shift));
+            let plain = n.to_string();
+            prop_assert!(same_value(&Json::Number(&plain), &Json::Number(&scaled)));
+            let other = (i128::from(n) + 1).to_string();
+            prop_assert!(!same_value(&Json::Number(&plain), &Json::Number(&other)));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What an announcer is given to send.
+
+use crate::json::{self, Json, JsonError};
+use crate::{DedupeKey, Event, EventId, Generation, QuestionId, ThreadId, Time, Via, WaitState};
+use bytes::Bytes;
+
+/// One message for one destination. Cheap to clone: texts and bytes are shared.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// What happened.
+    pub event: Event,
+    /// The id of this event, for logs; not for deduplication.
+    pub event_id: EventId,
+    /// The conversation.
+    pub thread_id: ThreadId,
+    /// The question.
+    pub question_id: QuestionId,
+    /// Which question under that id.
+    pub generation: Generation,
+    /// What the receiver deduplicates on.
+    pub dedupe_key: DedupeKey,
+    /// The JSON text to send, exact. For [`Event::Created`] the envelope itself.
+    pub payload: Bytes,
+    /// The envelope's JSON text as it was announced, whatever the event.
+    pub envelope: Bytes,
+    /// Where the wait stands as of this event.
+    pub state: WaitState,
+    /// The deadline; `None` is never.
+    pub expires_at: Option<Time>,
+    /// When the event happened.
+    pub at: Time,
+    /// Who answered: what the sender claims, and the key's name.
+    pub answered_by: Option<String>,
+    /// How the answer came.
+    pub answered_via: Option<Via>,
+}
+
+impl Message {
+    /// The envelope's tags in their order; none when it has none.
+    ///
+    /// # Errors
+    /// [`JsonError`] when the envelope is not what the core let in.
+    pub fn tags(&self) -> Result<Vec<(std::borrow::Cow<'_, str>, Json<'_>)>, JsonError> {
+        let text = std::str::from_utf8(&self.envelope).map_err(|_| JsonError::not_utf8())?;
+        let Some(tags) = json::members(text)?.into_iter().find(|m| m.key == "tags") else {
+            return Ok(Vec::new());
+        };
+        match json::parse(tags.raw)? {
+            Json::Object(members) => Ok(members),
+            _ => Ok(Vec::new()),
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Identities. Each is its own type, so that one can never stand in for another.
 
+use crate::Event;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -104,10 +105,14 @@ impl TenantId {
 pub struct DedupeKey(Arc<str>);
 
 impl DedupeKey {
-    /// Takes a key that the core derived.
+    /// The key of an event of a wait: `<event>:<rest>`, and `:r<repeat>` where the same event is
+    /// sent again.
     #[must_use]
-    pub fn new(text: &str) -> Self {
-        Self(text.into())
+    pub fn of(event: Event, rest: &DedupeRest, repeat: u32) -> Self {
+        match repeat {
+            0 => Self(format!("{}:{}", event.name(), rest.as_str()).into()),
+            n => Self(format!("{}:{}:r{n}", event.name(), rest.as_str()).into()),
+        }
     }
 
     /// The key as text.
@@ -115,11 +120,33 @@ impl DedupeKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
 
-    /// What follows the event's name and its colon: the part that all events of a wait share.
+/// What all keys of a wait end with: its question id, or that and a counter where the plain one
+/// was already given to another wait.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DedupeRest(Arc<str>);
+
+impl DedupeRest {
+    /// The `n`th choice for a question, from 1: the id itself, then `<id>:2`, `<id>:3`, …
     #[must_use]
-    pub fn rest(&self) -> &str {
-        self.0.split_once(':').map_or(&*self.0, |(_, rest)| rest)
+    pub fn choice(question_id: &QuestionId, n: u32) -> Self {
+        match n {
+            0 | 1 => Self(question_id.0.clone()),
+            n => Self(format!("{question_id}:{n}").into()),
+        }
+    }
+
+    /// One that was derived before and kept.
+    #[must_use]
+    pub fn kept(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The rest as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -183,7 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_key_is_what_follows_the_event() {
-        assert_eq!(DedupeKey::new("wait.created:v1:tool:x").rest(), "v1:tool:x");
+    fn a_key_is_the_event_the_rest_and_a_repeat() {
+        let question = QuestionId::new("q").unwrap();
+        let key =
+            |n, repeat| DedupeKey::of(Event::Created, &DedupeRest::choice(&question, n), repeat);
+        assert_eq!(key(1, 0).as_str(), "wait.created:q");
+        assert_eq!(key(2, 0).as_str(), "wait.created:q:2");
+        assert_eq!(key(2, 3).as_str(), "wait.created:q:2:r3");
     }
 }

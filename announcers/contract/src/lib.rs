@@ -27,7 +27,7 @@ pub use async_trait::async_trait;
 pub use bytes::Bytes;
 pub use event::{Event, Via, WaitState};
 pub use ids::{
-    BadId, DedupeKey, EventId, Generation, MAX_ID_BYTES, QuestionId, TenantId, ThreadId,
+    BadId, DedupeKey, DedupeRest, EventId, Generation, MAX_ID_BYTES, QuestionId, TenantId, ThreadId,
 };
 pub use message::Message;
 pub use secrecy::{ExposeSecret, SecretString};

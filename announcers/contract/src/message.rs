@@ -1,7 +1,9 @@
 //! What an announcer is given to send.
 
 use crate::json::{self, Json, JsonError};
-use crate::{DedupeKey, Event, EventId, Generation, QuestionId, ThreadId, Time, Via, WaitState};
+use crate::{
+    DedupeKey, DedupeRest, Event, EventId, Generation, QuestionId, ThreadId, Time, Via, WaitState,
+};
 use bytes::Bytes;
 
 /// One message for one destination. Cheap to clone: texts and bytes are shared.
@@ -19,6 +21,9 @@ pub struct Message {
     pub generation: Generation,
     /// What the receiver deduplicates on.
     pub dedupe_key: DedupeKey,
+    /// The wait's own rest of the key, which all its events share: for a row a wait. Reminders and
+    /// answers sent again have a counter in `dedupe_key` that this lacks.
+    pub wait_key: DedupeRest,
     /// The JSON text to send, exact. For [`Event::Created`] the envelope itself.
     pub payload: Bytes,
     /// The envelope's JSON text as it was announced, whatever the event.

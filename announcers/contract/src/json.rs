@@ -217,6 +217,31 @@ pub fn parse(text: &str) -> Result<Json<'_>, JsonError> {
     Ok(value)
 }
 
+/// The object's text with one member set: its value replaced where the key stands (the last, of a
+/// double key), else the member appended. Everything else keeps its text.
+///
+/// # Errors
+/// [`JsonError`] when `object` is no JSON object.
+pub fn with_member(object: &str, key: &str, raw: &str) -> Result<String, JsonError> {
+    let found = members(object)?;
+    let mut text = String::with_capacity(object.len() + key.len() + raw.len() + 8);
+    if let Some(member) = found.iter().rev().find(|m| m.key == key) {
+        let start = member.raw.as_ptr().addr() - object.as_ptr().addr();
+        text.push_str(&object[..start]);
+        text.push_str(raw);
+        text.push_str(&object[start + member.raw.len()..]);
+    } else {
+        let end = object.rfind('}').unwrap_or(object.len());
+        text.push_str(object[..end].trim_end());
+        if !found.is_empty() {
+            text.push_str(", ");
+        }
+        let _ = write!(text, "{}: {raw}", Quoted(key));
+        text.push_str(&object[end..]);
+    }
+    Ok(text)
+}
+
 /// Whether two values are the same JSON value: member order and white space do not matter, numbers
 /// compare exactly by value (`1` = `1.0` = `10e-1`), of a double key the last counts.
 #[must_use]
@@ -487,6 +512,22 @@ mod tests {
         assert!(members(&inside(127)).is_ok());
         assert!(members(&inside(128)).unwrap_err().to_string().contains("deeper than 128"));
         assert!(members(&inside(100_000)).is_err());
+    }
+
+    #[test]
+    fn setting_a_member_leaves_the_rest_as_it_was() {
+        let set = |object, raw| with_member(object, "answer", raw).unwrap();
+        assert_eq!(
+            set(r#"{"a": 1.10, "answer": null, "b":[ 1 ]}"#, "[2]"),
+            r#"{"a": 1.10, "answer": [2], "b":[ 1 ]}"#
+        );
+        assert_eq!(set(r#" {"a": 1.10 } "#, "2"), r#" {"a": 1.10, "answer": 2} "#);
+        assert_eq!(set("{}", "2"), r#"{"answer": 2}"#);
+        assert_eq!(
+            set(r#"{"answer":1,"x":"}","answer":1}"#, "2"),
+            r#"{"answer":1,"x":"}","answer":2}"#
+        );
+        assert!(with_member("[]", "answer", "1").is_err());
     }
 
     #[test]

@@ -1,0 +1,173 @@
+//! A question comes in, for the first time or again (contract, section 2, "Published again").
+
+use crate::closing::{FreshIds, announce, close, deadline, default_answer, deliver, delivery_of};
+use crate::envelope::Envelope;
+use crate::field::Refusal;
+use crate::model::{GivenAnswer, NewWait, Op, Wait, WaitRef};
+use crate::rules::{Republished, Rules};
+use answerback_contract::{Event, EventId, Generation, TenantId, Time, WaitState};
+
+/// A question and where it came from.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// Whose key or source it came by.
+    pub tenant: TenantId,
+    /// What was sent.
+    pub envelope: Envelope,
+    /// Its `event_id`, or one that was minted on arrival.
+    pub event_id: EventId,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PublishOutcome {
+    /// A new wait, or a new generation of one.
+    New(Generation),
+    /// Nothing new was asked.
+    Duplicate(Generation),
+}
+
+/// Decides about a publish, given the newest wait of its thread and question id, and whether its
+/// event id was seen there before.
+///
+/// # Errors
+/// Never for waits whose envelopes were let in.
+pub fn decide(
+    newest: Option<&Wait>,
+    event_seen: bool,
+    publish: &Publish,
+    rules: &Rules,
+    now: Time,
+    ids: FreshIds<'_>,
+) -> Result<(PublishOutcome, Vec<Op>), Refusal> {
+    let Some(stored) = newest else {
+        return Ok(open(publish, Generation::FIRST, Vec::new(), rules, now, ids));
+    };
+    if event_seen {
+        return Ok((PublishOutcome::Duplicate(stored.generation), Vec::new()));
+    }
+    // What the wait would be, had a sweep come by just now.
+    let mut ops = Vec::new();
+    let mut wait = stored.clone();
+    if let Some(timed_out) = deadline(stored, rules, now, ids)? {
+        wait.state = WaitState::TimedOut;
+        wait.answer = default_answer(&Envelope::parse(wait.envelope.clone())?, now);
+        ops = timed_out;
+    }
+    let asked = Envelope::parse(wait.envelope.clone())?;
+    let same = asked.same_question(&publish.envelope);
+    let next = wait.generation.next();
+    let remember = Op::Remember { wait: wait.id, event_id: publish.event_id.clone() };
+    match (wait.state, &wait.answer, same) {
+        (WaitState::Open | WaitState::Pending, _, true) => {
+            ops.push(remember);
+            ops.push(Op::TakeOver { wait: wait.id, envelope: publish.envelope.text().clone() });
+            Ok((PublishOutcome::Duplicate(wait.generation), ops))
+        }
+        (WaitState::Open | WaitState::Pending, _, false) => {
+            // The asker has moved on: what was asked before needs no answer any more.
+            ops.extend(close(&wait, WaitState::Cancelled, None, rules, now, ids)?);
+            Ok(open(publish, next, ops, rules, now, ids))
+        }
+        (WaitState::Completed | WaitState::TimedOut, Some(answer), true) => {
+            match rules.republished {
+                Republished::Ignore => {
+                    ops.push(remember);
+                    Ok((PublishOutcome::Duplicate(wait.generation), ops))
+                }
+                Republished::Resend if answer.is_valid(now) => {
+                    ops.push(remember);
+                    // The deadline that passed just now has its default on the way already.
+                    if stored.state != WaitState::Open {
+                        resend(&mut ops, &wait, publish, rules, now, ids)?;
+                    }
+                    Ok((PublishOutcome::Duplicate(wait.generation), ops))
+                }
+                Republished::Resend | Republished::AskAgain => {
+                    Ok(open(publish, next, ops, rules, now, ids))
+                }
+            }
+        }
+        _ => Ok(open(publish, next, ops, rules, now, ids)),
+    }
+}
+
+/// Sends the stored answer once more, to where the asker wants it now.
+fn resend(
+    ops: &mut Vec<Op>,
+    wait: &Wait,
+    publish: &Publish,
+    rules: &Rules,
+    now: Time,
+    ids: FreshIds<'_>,
+) -> Result<(), Refusal> {
+    let resends = wait.resends.saturating_add(1);
+    let envelope = Envelope::parse(wait.envelope.clone())?;
+    let moved = Wait { taken_over: Some(publish.envelope.text().clone()), ..wait.clone() };
+    let at = WaitRef::Existing(wait.id);
+    let (delivery, _) = deliver(&moved, &envelope, at, resends, rules, now, ids)?;
+    ops.push(Op::TakeOver { wait: wait.id, envelope: publish.envelope.text().clone() });
+    ops.push(Op::Resent { wait: wait.id, resends });
+    ops.push(delivery);
+    Ok(())
+}
+
+/// Stores a new wait and announces it; one whose deadline is past is over at once.
+fn open(
+    publish: &Publish,
+    generation: Generation,
+    mut ops: Vec<Op>,
+    rules: &Rules,
+    now: Time,
+    ids: FreshIds<'_>,
+) -> (PublishOutcome, Vec<Op>) {
+    let envelope = &publish.envelope;
+    let past = envelope.expires_at().is_some_and(|at| at <= now);
+    let answer: Option<GivenAnswer> = past.then(|| default_answer(envelope, now)).flatten();
+    let (delivery, note) = match &answer {
+        None => (None, None),
+        Some(_) => {
+            let (op, note) = delivery_of(
+                &publish.tenant,
+                envelope.thread_id(),
+                envelope,
+                envelope,
+                WaitRef::Opened,
+                0,
+                rules,
+                now,
+                ids,
+            );
+            (Some(op), note)
+        }
+    };
+    ops.push(Op::Open(NewWait {
+        tenant: publish.tenant.clone(),
+        thread_id: envelope.thread_id().clone(),
+        question_id: envelope.question_id().clone(),
+        generation,
+        run_id: envelope.thread_id().as_str().into(),
+        state: if past { WaitState::TimedOut } else { WaitState::Open },
+        envelope: envelope.text().clone(),
+        event_id: publish.event_id.clone(),
+        created_at: now,
+        expires_at: envelope.expires_at(),
+        closed_at: past.then_some(now),
+        answer,
+        note,
+    }));
+    if !past {
+        announce(
+            &mut ops,
+            &publish.tenant,
+            envelope,
+            WaitRef::Opened,
+            Event::Created,
+            rules,
+            now,
+            ids,
+        );
+    }
+    ops.extend(delivery);
+    (PublishOutcome::New(generation), ops)
+}

@@ -1,0 +1,366 @@
+//! Where waits and what is to be sent for them are kept.
+//!
+//! About a dozen atomic operations, each named by its intent. A store reads what it knows, asks the
+//! core what follows, and writes that, all in one transaction; no transaction and no query crosses
+//! the trait. Every call takes the instant it happens at. What an operation has answered `Ok` to is
+//! durable.
+//!
+//! Operations that come often take batches; the caller may also rely on the store to commit what
+//! several callers asked for at the same time together.
+
+pub mod sqlite;
+
+use answerback_contract::{Event, EventId, Generation, QuestionId, TenantId, ThreadId, Time};
+use answerback_core::{
+    AnswerOutcome, AnswerRequest, CancelOutcome, Destination, Leased, Name, OutboxId, OutboxState,
+    Publish, PublishOutcome, Wait, WaitId,
+};
+use answerback_contract::{DedupeRest, WaitState};
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why an operation did not happen. Nothing of it has.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The store cannot work now: the disk is full, the database is away. Try again.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// What is stored is not what this version wrote.
+    #[error("the store holds something unexpected: {0}")]
+    Corrupt(String),
+}
+
+/// What every operation gives.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+/// What came of a publish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// New or a duplicate, and of which generation.
+    pub outcome: PublishOutcome,
+    /// What the wait's dedupe keys end with.
+    pub rest: DedupeRest,
+    /// Where messages were queued for.
+    pub queued: Vec<Destination>,
+    /// The deadline of a wait that was opened.
+    pub expires_at: Option<Time>,
+    /// Whether a new wait was announced to nobody.
+    pub unmatched: bool,
+}
+
+/// What came of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Whether it won.
+    pub outcome: AnswerOutcome,
+    /// The wait that was meant; `None` when there is none.
+    pub wait: Option<WaitId>,
+    /// Where messages were queued for.
+    pub queued: Vec<Destination>,
+}
+
+/// What came of a withdrawal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancelled {
+    /// Whether it was withdrawn.
+    pub outcome: CancelOutcome,
+    /// Where messages were queued for.
+    pub queued: Vec<Destination>,
+}
+
+/// What a sweep over deadlines did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimedOut {
+    /// The waits that ended, and when they were due.
+    pub waits: Vec<(WaitId, Time)>,
+    /// Where messages were queued for, each once.
+    pub queued: Vec<Destination>,
+    /// The earliest deadline that is left.
+    pub next: Option<Time>,
+}
+
+/// How an attempt ended, for the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The destination has it.
+    Delivered,
+    /// Again, not before this instant.
+    RetryAt {
+        /// When.
+        at: Time,
+        /// What happened.
+        error: String,
+    },
+    /// Given up.
+    Dead {
+        /// The reason code.
+        reason: &'static str,
+        /// What happened.
+        error: String,
+    },
+    /// Handed back without an attempt: the lane stops, or the breaker opened.
+    Released,
+}
+
+/// The end of one lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Which message.
+    pub id: OutboxId,
+    /// The lease it was held under.
+    pub lease: u64,
+    /// How it ended.
+    pub settled: Settled,
+}
+
+/// What a lane asks for.
+#[derive(Clone, Debug)]
+pub struct LeaseRequest {
+    /// Which lane.
+    pub destination: Destination,
+    /// At most so many messages.
+    pub limit: usize,
+    /// At most about so many bytes of envelopes, but one message at least.
+    pub bytes: usize,
+    /// How long the lease holds; then the messages may be leased again.
+    pub hold: Duration,
+}
+
+/// What a lane is given.
+#[derive(Clone, Debug, Default)]
+pub struct Lease {
+    /// The messages that are due, the longest due first, one an order key at most.
+    pub messages: Vec<Leased>,
+    /// When there will be more to lease, as far as is known now: `now` or earlier when the limit
+    /// cut this lease short.
+    pub next_due: Option<Time>,
+}
+
+/// Which wait a caller means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitQuery {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The question's id.
+    pub question_id: QuestionId,
+    /// The thread; without it the id must be of one thread only.
+    pub thread_id: Option<ThreadId>,
+    /// The generation; the newest without.
+    pub generation: Option<Generation>,
+}
+
+/// What a [`WaitQuery`] found.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// That wait.
+    One(Arc<Wait>),
+    /// No wait.
+    None,
+    /// Waits of several threads.
+    Ambiguous(Vec<ThreadId>),
+}
+
+/// Which waits to list, newest first. All conditions must hold.
+#[derive(Clone, Debug)]
+pub struct WaitFilter {
+    /// Whose.
+    pub tenant: TenantId,
+    /// In one of these states; any when empty.
+    pub states: Vec<WaitState>,
+    /// Of this thread.
+    pub thread_id: Option<ThreadId>,
+    /// Of this run.
+    pub run_id: Option<String>,
+    /// With these tags; the value is the tag's text, or its JSON text when it is no string.
+    pub tags: Vec<(String, String)>,
+    /// With an announcement at this announcer.
+    pub announcer: Option<Name>,
+    /// Older than this one.
+    pub before: Option<WaitId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Which announcements or deliveries to list, newest first.
+#[derive(Clone, Debug)]
+pub struct OutboxFilter {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Announcements, or else deliveries.
+    pub announcements: bool,
+    /// In this state.
+    pub state: Option<OutboxState>,
+    /// By [`Destination::label`].
+    pub label: Option<String>,
+    /// Of this wait only.
+    pub wait: Option<WaitId>,
+    /// Older than this one.
+    pub before: Option<OutboxId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// An announcement or a delivery as it stands.
+#[derive(Clone, Debug)]
+pub struct OutboxRow {
+    /// Its number.
+    pub id: OutboxId,
+    /// Of which wait.
+    pub wait: WaitId,
+    /// Where to.
+    pub destination: Destination,
+    /// Which conversation.
+    pub thread_id: ThreadId,
+    /// Which question.
+    pub question_id: QuestionId,
+    /// Which question under that id.
+    pub generation: Generation,
+    /// What happened.
+    pub event: Event,
+    /// The event's id; `None` for the envelope's own.
+    pub event_id: Option<EventId>,
+    /// Where it stands.
+    pub state: OutboxState,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// When it is due, while it is queued.
+    pub next_attempt_at: Option<Time>,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+    /// Why it is dead: the reason code.
+    pub reason: Option<String>,
+    /// When it was queued.
+    pub queued_at: Time,
+    /// When it was delivered, died or was withdrawn.
+    pub finished_at: Option<Time>,
+}
+
+/// Which messages an operator wants sent again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// One announcement.
+    Announcement(OutboxId),
+    /// One delivery.
+    Delivery(OutboxId),
+    /// All dead ones of an announcer.
+    Announcer(Name),
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Retried {
+    /// So many are queued again, for these destinations.
+    Queued(usize, Vec<Destination>),
+    /// It exists but cannot be sent again: it is not dead, or the wait is over and an announcement
+    /// of it pointless.
+    NotRetryable(OutboxState),
+    /// There is no such message.
+    NotFound,
+}
+
+/// How much is queued for a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// Where to.
+    pub destination: Destination,
+    /// So many messages.
+    pub queued: u64,
+    /// The oldest was queued then.
+    pub oldest: Option<Time>,
+}
+
+/// A reply kept under an `Idempotency-Key`, scoped by the caller to tenant, key and route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptReply {
+    /// SHA-256 of the request's body.
+    pub body_hash: [u8; 32],
+    /// The HTTP status.
+    pub status: u16,
+    /// The body that was sent.
+    pub body: Vec<u8>,
+}
+
+/// What is forgotten, by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Waits that ended so long ago, with all that was sent for them.
+    pub closed: Duration,
+    /// Dead messages are kept at least so long.
+    pub dead: Duration,
+    /// Dedupe keys and publish ids of forgotten waits (contract, section 2: 90 days).
+    pub tombstones: Duration,
+    /// Kept replies (contract, section 3: 24 hours).
+    pub replies: Duration,
+}
+
+/// A store. Cheap to share; every method may be called from many tasks at once.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Takes questions in: all or, on an error, none. One result a publish, in order.
+    async fn publish(&self, batch: Vec<Publish>, now: Time) -> StoreResult<Vec<Published>>;
+
+    /// Takes an answer: the first wins.
+    async fn answer(&self, request: AnswerRequest, now: Time) -> StoreResult<Answered>;
+
+    /// Withdraws a wait; `None` when there is none.
+    async fn cancel(&self, wait: WaitId, now: Time) -> StoreResult<Option<Cancelled>>;
+
+    /// Ends up to `limit` waits whose deadline is reached, the longest due first.
+    async fn time_out(&self, limit: usize, now: Time) -> StoreResult<TimedOut>;
+
+    /// Takes messages that are due, so that no other lane or replica sends them meanwhile. Of
+    /// messages with the same order key only the oldest queued one is ever given out.
+    async fn lease(&self, request: LeaseRequest, now: Time) -> StoreResult<Lease>;
+
+    /// Records how leases ended. A settlement whose lease was lost changes nothing, but that a
+    /// delivery is recorded even of a message that was withdrawn meanwhile.
+    ///
+    /// Gives the destinations where a message became due because the one before it in its order
+    /// ended, or because it was released.
+    async fn settle(&self, batch: Vec<Settlement>, now: Time) -> StoreResult<Vec<Destination>>;
+
+    /// Marks the pull deliveries of a wait as delivered; `false` when it has none.
+    async fn pulled(&self, wait: WaitId, now: Time) -> StoreResult<bool>;
+
+    /// Finds one wait.
+    async fn find(&self, query: WaitQuery) -> StoreResult<Found>;
+
+    /// Lists waits.
+    async fn list_waits(&self, filter: WaitFilter) -> StoreResult<Vec<Arc<Wait>>>;
+
+    /// Lists announcements or deliveries.
+    async fn list_outbox(&self, filter: OutboxFilter) -> StoreResult<Vec<OutboxRow>>;
+
+    /// Queues dead messages again, with a fresh age.
+    async fn retry(&self, tenant: TenantId, what: Retry, now: Time) -> StoreResult<Retried>;
+
+    /// Where anything is queued for, for starting lanes.
+    async fn destinations(&self) -> StoreResult<Vec<Destination>>;
+
+    /// Declares dead (`announcer-removed`, `route-removed`) what is queued for announcers and
+    /// routes that are not among `present`; gives how many. [`Destination::ReplyTo`] and
+    /// [`Destination::Pull`] are always present.
+    async fn retire(&self, present: Vec<Destination>, now: Time) -> StoreResult<u64>;
+
+    /// How much is queued where.
+    async fn depths(&self) -> StoreResult<Vec<Depth>>;
+
+    /// The earliest deadline of an open wait.
+    async fn next_deadline(&self) -> StoreResult<Option<Time>>;
+
+    /// The reply kept under a key, if it is still kept.
+    async fn kept_reply(&self, scope: String, now: Time) -> StoreResult<Option<KeptReply>>;
+
+    /// Keeps a reply for [`Retention::replies`]; the first one kept under a key stays.
+    async fn keep_reply(&self, scope: String, reply: KeptReply, now: Time) -> StoreResult<()>;
+
+    /// Forgets what is old; `limit` waits at most. Gives how many were forgotten.
+    async fn purge(&self, retention: Retention, limit: usize, now: Time) -> StoreResult<u64>;
+
+    /// Writes and reads something, to know that the store works.
+    async fn probe(&self, now: Time) -> StoreResult<()>;
+
+    /// Waits for what is under way and lets go.
+    async fn close(&self);
+}

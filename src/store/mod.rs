@@ -10,12 +10,13 @@
 
 pub mod sqlite;
 
-use answerback_contract::{Event, EventId, Generation, QuestionId, TenantId, ThreadId, Time};
+use answerback_contract::{
+    DedupeRest, Event, EventId, Generation, QuestionId, TenantId, ThreadId, Time, WaitState,
+};
 use answerback_core::{
     AnswerOutcome, AnswerRequest, CancelOutcome, Destination, Leased, Name, OutboxId, OutboxState,
     Publish, PublishOutcome, Wait, WaitId,
 };
-use answerback_contract::{DedupeRest, WaitState};
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
@@ -345,6 +346,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// How much is queued where.
     async fn depths(&self) -> StoreResult<Vec<Depth>>;
+
+    /// Stops giving out leases for a destination, across restarts, until it is woken (HTTP 410), or
+    /// wakes it. [`Retry::Announcer`] wakes as well.
+    async fn set_paused(&self, destination: Destination, paused: bool) -> StoreResult<()>;
+
+    /// The destinations that are paused.
+    async fn paused(&self) -> StoreResult<Vec<Destination>>;
 
     /// The earliest deadline of an open wait.
     async fn next_deadline(&self) -> StoreResult<Option<Time>>;

@@ -46,6 +46,8 @@ pub struct Published {
     pub queued: Vec<Destination>,
     /// The deadline of a wait that was opened.
     pub expires_at: Option<Time>,
+    /// The wait that this publish ended: superseded, or found past its deadline.
+    pub closed: Option<WaitId>,
     /// Whether a new wait was announced to nobody.
     pub unmatched: bool,
 }

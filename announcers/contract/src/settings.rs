@@ -133,6 +133,12 @@ impl Settings {
         self.table.contains_key(key)
     }
 
+    /// Where a key stands, or its table when it is not there. Ask before the key is taken.
+    #[must_use]
+    pub fn place_of(&self, key: &str) -> Place {
+        self.table.get(key).map_or_else(|| self.place.clone(), |setting| setting.place.clone())
+    }
+
     /// Takes a key as it is.
     pub fn take(&mut self, key: &'static str) -> Option<Setting> {
         self.known.push(key);

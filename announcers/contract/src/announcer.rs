@@ -52,6 +52,12 @@ pub trait Target: Send + Sync + 'static {
     /// How much one call may carry.
     fn limits(&self) -> Limits;
 
+    /// What a message counts against [`Limits::message_bytes`]: its payload and, where the service
+    /// counts them, its attributes.
+    fn bytes_of(&self, message: &Message) -> usize {
+        message.payload.len()
+    }
+
     /// Where it sends to, without secrets, for logs and tables.
     fn describe(&self) -> String;
 
@@ -96,7 +102,7 @@ pub struct Limits {
     pub batch_messages: usize,
     /// Payload bytes a batch.
     pub batch_bytes: usize,
-    /// Payload bytes a message; larger ones are dead without an attempt.
+    /// Bytes a message ([`Target::bytes_of`]); larger ones are dead without an attempt.
     pub message_bytes: usize,
 }
 

@@ -11,6 +11,7 @@
 mod access;
 pub mod batch;
 pub mod failure;
+pub mod testing;
 pub mod text;
 
 pub use access::{Access, ENDPOINT_URL, REGION, ROLE_ARN, region_of_arn};

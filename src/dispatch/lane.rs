@@ -1,0 +1,389 @@
+//! One destination's work.
+
+use super::outlet::{Outgoing, Outlet};
+use super::{Handle, Shared, batch};
+use crate::clock;
+use crate::metrics::LaneMetrics;
+use crate::store::{LeaseRequest, Settled, Settlement};
+use answerback_contract::{Attempt, Outcome, Rejection, Time};
+use answerback_core::breaker::{Allowance, Breaker, Threshold};
+use answerback_core::retry::{self, Schedule, Verdict};
+use answerback_core::{Destination, Leased, message};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// At most so many bytes of messages are leased at once, so that memory stays bounded.
+pub(super) const LEASE_BYTES: usize = 8 << 20;
+
+/// A lane looks into the store at least so often, in case a nudge was missed.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// A lane for a place that an envelope named ends when it had nothing to do for so long.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How long a lease outlasts the attempt it is for: time to record the outcome.
+const SETTLE_MARGIN: Duration = Duration::from_secs(60);
+
+/// After a failed call of the store.
+const STORE_PAUSE: Duration = Duration::from_millis(500);
+
+/// The bounds of a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneLimits {
+    /// Batches under way at once.
+    pub max_in_flight: usize,
+    /// Bytes a message, as its service counts them; larger ones are dead without an attempt.
+    pub max_bytes: usize,
+    /// The bound on one attempt.
+    pub attempt_timeout: Duration,
+}
+
+/// Everything a lane needs to know.
+pub struct LaneConfig {
+    /// Where to.
+    pub destination: Destination,
+    /// Through what.
+    pub outlet: Arc<dyn Outlet>,
+    /// Its bounds.
+    pub limits: LaneLimits,
+    /// When to send again.
+    pub schedule: Schedule,
+    /// When to stop asking.
+    pub breaker: Threshold,
+    /// Whether lifecycle events carry the answer.
+    pub include_answer: bool,
+}
+
+/// What a finished batch tells its lane.
+struct Report {
+    /// Whether the destination answered as it should.
+    healthy: bool,
+    /// The destination is gone (HTTP 410).
+    gone: bool,
+    /// A lease came back unsent.
+    released: bool,
+}
+
+pub(super) struct Lane {
+    shared: Arc<Shared>,
+    config: Arc<LaneConfig>,
+    handle: Arc<Handle>,
+    breaker: Breaker,
+    paused: bool,
+    metrics: LaneMetrics,
+    batches: JoinSet<Report>,
+}
+
+/// What the lane waits for when it has leased all it may.
+enum Next {
+    /// A batch has to finish first.
+    Batch,
+    /// Nothing before this instant.
+    At(Time),
+    /// The store failed.
+    Store,
+    /// Nothing until somebody wakes the destination.
+    Wake,
+}
+
+impl Lane {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        config: LaneConfig,
+        handle: Arc<Handle>,
+        paused: bool,
+    ) -> Self {
+        Self {
+            breaker: Breaker::new(config.breaker),
+            metrics: LaneMetrics::of(&config.destination),
+            config: Arc::new(config),
+            shared,
+            handle,
+            paused,
+            batches: JoinSet::new(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let stop = self.shared.stop.clone();
+        let mut idle_since = self.shared.clock.now();
+        loop {
+            let next = self.lease().await;
+            if !self.batches.is_empty() {
+                idle_since = self.shared.clock.now();
+            }
+            let pause = match next {
+                Next::At(at) => self.shared.clock.now().until(at).min(LOOK_AGAIN),
+                Next::Batch | Next::Wake => LOOK_AGAIN,
+                Next::Store => STORE_PAUSE,
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(report) = self.batches.join_next() => self.take(report).await,
+                () = self.handle.nudged.notified(), if !matches!(next, Next::Batch) => {}
+                () = tokio::time::sleep(pause) => {
+                    let now = self.shared.clock.now();
+                    if self.may_end(idle_since, now)
+                        && self.shared.close_lane(&self.config.destination, &self.handle)
+                    {
+                        break;
+                    }
+                }
+            }
+            // Whatever else has finished meanwhile frees room before the next lease.
+            while let Some(report) = self.batches.try_join_next() {
+                self.take(report).await;
+            }
+        }
+        while self.batches.join_next().await.is_some() {}
+        self.config.outlet.close().await;
+    }
+
+    fn may_end(&self, idle_since: Time, now: Time) -> bool {
+        matches!(self.config.destination, Destination::ReplyTo(_))
+            && self.batches.is_empty()
+            && idle_since.after(IDLE) <= now
+    }
+
+    /// Leases and sends as much as fits; says what to wait for then.
+    async fn lease(&mut self) -> Next {
+        if self.handle.woken.swap(false, Ordering::SeqCst) {
+            self.paused = false;
+            self.breaker.succeeded();
+        }
+        loop {
+            if self.paused {
+                return Next::Wake;
+            }
+            let free = self.config.limits.max_in_flight.saturating_sub(self.batches.len());
+            if free == 0 {
+                return Next::Batch;
+            }
+            let now = self.shared.clock.now();
+            let limits = self.config.outlet.limits();
+            let (limit, trial) = match self.breaker.allow(now) {
+                Allowance::All => (free.saturating_mul(limits.batch_messages).min(1_000), false),
+                Allowance::Trial => (1, true),
+                Allowance::NoneUntil(at) => return Next::At(at),
+                Allowance::AwaitTrial => return Next::Batch,
+            };
+            let request = LeaseRequest {
+                destination: self.config.destination.clone(),
+                limit,
+                bytes: LEASE_BYTES,
+                hold: self.config.limits.attempt_timeout + SETTLE_MARGIN,
+            };
+            let lease = match self.shared.store.lease(request, now).await {
+                Ok(lease) => lease,
+                Err(error) => {
+                    tracing::warn!(destination = self.config.destination.label(), %error, "nothing can be leased");
+                    if trial {
+                        self.breaker.trial_unused(now);
+                    }
+                    return Next::Store;
+                }
+            };
+            if lease.messages.is_empty() {
+                if trial {
+                    self.breaker.trial_unused(now);
+                }
+                let later = now.after(LOOK_AGAIN);
+                return Next::At(
+                    lease.next_due.unwrap_or(later).max(now.after(Duration::from_millis(1))),
+                );
+            }
+            let more = lease.next_due.is_some_and(|at| at <= now);
+            let next_due = lease.next_due;
+            self.send(lease.messages, now);
+            if trial {
+                return Next::Batch;
+            }
+            if !more {
+                return Next::At(next_due.unwrap_or_else(|| now.after(LOOK_AGAIN)));
+            }
+        }
+    }
+
+    /// Starts a task for each batch; what cannot be sent at all is settled in one of its own.
+    fn send(&mut self, leased: Vec<Leased>, now: Time) {
+        let mut outgoing = Vec::with_capacity(leased.len());
+        let mut settled = Vec::new();
+        for leased in leased {
+            match self.prepare(leased, now) {
+                Ok(out) => outgoing.push(out),
+                Err(settlement) => settled.push(settlement),
+            }
+        }
+        if !settled.is_empty() {
+            let shared = Arc::clone(&self.shared);
+            let hold = self.config.limits.attempt_timeout + SETTLE_MARGIN;
+            self.batches.spawn(async move {
+                settle(&shared, settled, hold).await;
+                Report { healthy: true, gone: false, released: false }
+            });
+        }
+        for batch in batch::cut(outgoing, self.config.outlet.limits()) {
+            let work = Work {
+                shared: Arc::clone(&self.shared),
+                config: Arc::clone(&self.config),
+                metrics: self.metrics.clone(),
+            };
+            self.batches.spawn(work.attempt(batch));
+        }
+    }
+
+    /// What is to be sent, or why it cannot be.
+    fn prepare(&self, leased: Leased, now: Time) -> Result<Outgoing, Settlement> {
+        let dead = |leased: &Leased, reason, error: String| {
+            self.metrics.dead.increment(1);
+            Settlement {
+                id: leased.id,
+                lease: leased.lease,
+                settled: Settled::Dead { reason, error },
+            }
+        };
+        let expired = !leased.destination.is_announcer()
+            && leased.wait.answer.as_ref().is_some_and(|answer| !answer.is_valid(now));
+        if expired {
+            return Err(dead(
+                &leased,
+                "answer-expired",
+                "the answer's valid_until is past".to_owned(),
+            ));
+        }
+        let message = match message::of(&leased, self.config.include_answer) {
+            Ok(message) => message,
+            Err(refusal) => return Err(dead(&leased, "unreadable", refusal.to_string())),
+        };
+        let size = self.config.outlet.bytes_of(&message);
+        let most = self.config.limits.max_bytes;
+        if size > most {
+            let error = format!("the message has {size} bytes; {most} are the limit here");
+            return Err(dead(&leased, Rejection::TooLarge.code(), error));
+        }
+        Ok(Outgoing { message, leased: Arc::new(leased) })
+    }
+
+    /// Learns from a finished batch.
+    async fn take(&mut self, report: Result<Report, tokio::task::JoinError>) {
+        let now = self.shared.clock.now();
+        match report {
+            Ok(Report { gone: true, .. }) => {
+                self.paused = true;
+                let name = self.config.destination.label();
+                tracing::error!(
+                    destination = name,
+                    "the destination answered that it is gone: paused until it is retried by an operator"
+                );
+                let destination = self.config.destination.clone();
+                if let Err(error) = self.shared.store.set_paused(destination, true).await {
+                    tracing::warn!(destination = name, %error, "the pause is not stored and ends with this process");
+                }
+            }
+            Ok(Report { released: true, .. }) => self.breaker.trial_unused(now),
+            Ok(Report { healthy: true, .. }) => self.breaker.succeeded(),
+            Ok(Report { healthy: false, .. }) => self.breaker.failed(now),
+            // A batch that panicked: its leases run out and the messages come again.
+            Err(_) => self.breaker.failed(now),
+        }
+    }
+}
+
+/// One batch's attempt.
+struct Work {
+    shared: Arc<Shared>,
+    config: Arc<LaneConfig>,
+    metrics: LaneMetrics,
+}
+
+impl Work {
+    async fn attempt(self, batch: Vec<Outgoing>) -> Report {
+        let timeout = self.config.limits.attempt_timeout;
+        let attempt = Attempt { now: self.shared.clock.now(), timeout };
+        // Announcers keep to the timeout themselves; this bound is for those that do not.
+        let bound = timeout + Duration::from_secs(5);
+        let sent = tokio::time::timeout(bound, self.config.outlet.send(&batch, attempt)).await;
+        let mut outcomes = sent.unwrap_or_default();
+        outcomes
+            .resize_with(batch.len(), || Outcome::retry("no outcome within the attempt's timeout"));
+        let now = self.shared.clock.now();
+        let mut report = Report { healthy: false, gone: false, released: false };
+        let mut settlements = Vec::with_capacity(batch.len());
+        for (out, outcome) in batch.iter().zip(outcomes) {
+            report.healthy |= !retry::blames_destination(&outcome);
+            report.gone |= matches!(outcome, Outcome::Rejected { rejection: Rejection::Gone, .. });
+            settlements.push(self.judge(&out.leased, outcome, now));
+        }
+        settle(&self.shared, settlements, SETTLE_MARGIN).await;
+        report
+    }
+
+    fn judge(&self, leased: &Leased, outcome: Outcome, now: Time) -> Settlement {
+        let attempts = leased.attempts.saturating_add(1);
+        let schedule = self.config.schedule;
+        let verdict = schedule.judge(&outcome, attempts, leased.queued_at, now, clock::random());
+        let error = match outcome {
+            Outcome::Delivered => String::new(),
+            Outcome::Retry { reason, .. } | Outcome::Rejected { reason, .. } => reason,
+        };
+        let destination = self.config.destination.label();
+        let id = leased.id.0;
+        let settled = match verdict {
+            Verdict::Delivered => {
+                tracing::debug!(
+                    destination,
+                    id,
+                    attempts,
+                    event = leased.event.name(),
+                    "delivered"
+                );
+                self.metrics.delivered.increment(1);
+                let seconds = leased.queued_at.until(now).as_secs_f64();
+                self.metrics.seconds.record(seconds);
+                Settled::Delivered
+            }
+            Verdict::RetryAt(at) => {
+                tracing::debug!(destination, id, attempts, event = leased.event.name(), %at, error, "not delivered: again later");
+                self.metrics.retried.increment(1);
+                Settled::RetryAt { at, error }
+            }
+            Verdict::Dead(reason) => {
+                tracing::warn!(
+                    destination,
+                    id,
+                    attempts,
+                    event = leased.event.name(),
+                    reason,
+                    error,
+                    "given up: kept as dead, can be retried"
+                );
+                self.metrics.dead.increment(1);
+                Settled::Dead { reason, error }
+            }
+        };
+        Settlement { id: leased.id, lease: leased.lease, settled }
+    }
+}
+
+/// Records how leases ended, again and again while the store fails, until the leases are over: then
+/// the messages are sent again, which their receivers are told by the dedupe key.
+async fn settle(shared: &Shared, settlements: Vec<Settlement>, hold: Duration) {
+    let started = shared.clock.now();
+    loop {
+        let now = shared.clock.now();
+        match shared.store.settle(settlements.clone(), now).await {
+            Ok(due) => return shared.nudge(&due),
+            Err(error) if started.after(hold) <= now => {
+                tracing::error!(%error, messages = settlements.len(), "outcomes could not be recorded: these messages will be sent again");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "outcomes cannot be recorded yet");
+                tokio::time::sleep(STORE_PAUSE).await;
+            }
+        }
+    }
+}

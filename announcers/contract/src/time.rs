@@ -72,15 +72,17 @@ impl Time {
     /// Reads an RFC 3339 instant; `None` for a year past 9999, which agent-wait can write and
     /// which means never.
     ///
-    /// The offset is required. A fraction finer than a millisecond is cut off. `24:00` and a leap
-    /// second are refused: jiff would move them to another instant.
+    /// The offset is required, also past the year 9999. A fraction finer than a millisecond is cut
+    /// off. `24:00` and a leap second are refused: jiff would move them to another instant.
     ///
     /// # Errors
     /// [`BadTime`] says what is missing.
     pub fn parse(text: &str) -> Result<Option<Self>, BadTime> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        if digits > 4 && text.as_bytes().get(digits) == Some(&b'-') && digits <= 9 {
-            return Ok(None);
+        if digits > 4 && !text.starts_with('0') {
+            // All but the size of the year is checked as ever, under its last four digits: years
+            // that are whole 10,000s apart have the same days.
+            return Self::parse(&text[digits - 4..]).map(|_| None);
         }
         let (date, rest) = text.split_at_checked(10).ok_or(BadTime::Malformed)?;
         let time = rest.strip_prefix(['T', 't', ' ']).ok_or(BadTime::Malformed)?;
@@ -214,13 +216,25 @@ mod tests {
     #[test]
     fn past_the_year_9999_is_never() {
         assert_eq!(read("10000-01-01T00:00:00Z"), "never");
+        assert_eq!(read("10240-08-20T13:56:04Z"), "never");
+        assert_eq!(read("12000-02-29T00:00:00+02:00"), "never");
+        assert_eq!(read("123456789012-01-01T00:00:00Z"), "never");
         assert_eq!(read("9999-12-31T23:59:59-01:00"), "never");
     }
 
     #[test]
     fn everything_else_is_refused_with_the_reason() {
         assert_eq!(read("2026-09-14T09:00:00"), "no offset");
+        assert_eq!(read("10240-08-20T13:56:04"), "no offset");
         for bad in [
+            "10240-08-20",
+            "10240-13-20T13:56:04Z",
+            "12001-02-29T00:00:00Z",
+            "10240-garbage",
+            "02026-09-14T09:00:00Z",
+            "999-09-14T09:00:00Z",
+            "-2026-09-14T09:00:00Z",
+            "+2026-09-14T09:00:00Z",
             "",
             "2026-09-14",
             "2026-09-14T09:00Z",

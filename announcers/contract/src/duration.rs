@@ -1,5 +1,6 @@
 //! Durations as people and as agent-wait write them, exact to the millisecond.
 
+use crate::json::Decimal;
 use std::time::Duration;
 
 /// Why a text is no duration.
@@ -69,16 +70,35 @@ pub fn parse_iso(text: &str) -> Result<Duration, BadDuration> {
     positive(days.checked_add(clock).ok_or(BadDuration::TooLong)?)
 }
 
-/// Reads a number of seconds as JSON has it (`900`, `1.5`, `1e3`).
+/// Reads a number of seconds as JSON has it (`900`, `1.5`, `1e3`). A rest below a millisecond counts
+/// as a whole one, as in [`parse_iso`].
 ///
 /// # Errors
 /// [`BadDuration`]; zero and negative numbers are refused.
 pub fn parse_seconds(number: &str) -> Result<Duration, BadDuration> {
-    let seconds: f64 = number.parse().map_err(|_| BadDuration::Malformed)?;
-    if seconds.is_nan() || seconds <= 0.0 {
+    let Decimal { negative, digits, exponent, .. } = Decimal::of(number);
+    if negative || digits.is_empty() {
         return Err(BadDuration::NotPositive);
     }
-    Duration::try_from_secs_f64(seconds).map_err(|_| BadDuration::TooLong)
+    // The digits that stand for whole milliseconds. What follows them is above zero, as a decimal
+    // ends in no zeros.
+    let length = i128::try_from(digits.len()).unwrap_or(i128::MAX);
+    let exponent = exponent.saturating_add(3);
+    let whole = length.saturating_add(exponent);
+    if whole > 20 {
+        return Err(BadDuration::TooLong);
+    }
+    let shown = usize::try_from(whole.clamp(0, length)).unwrap_or(0);
+    let zeros = u32::try_from(exponent.clamp(0, 19)).unwrap_or(0);
+    let millis = match &digits[..shown] {
+        "" => 0,
+        shown => shown.parse::<u64>().map_err(|_| BadDuration::TooLong)?,
+    };
+    millis
+        .checked_mul(10_u64.pow(zeros))
+        .and_then(|millis| millis.checked_add(u64::from(exponent < 0)))
+        .map(Duration::from_millis)
+        .ok_or(BadDuration::TooLong)
 }
 
 fn positive(millis: u64) -> Result<Duration, BadDuration> {
@@ -123,11 +143,12 @@ fn part(number: &str, scale: u64) -> Result<u64, BadDuration> {
     }
     let whole: u64 = whole.parse().map_err(|_| BadDuration::TooLong)?;
     let mut millis = whole.checked_mul(scale).ok_or(BadDuration::TooLong)?;
-    // Eighteen digits of fraction of a week are far below a nanosecond.
-    let digits = &fraction[..fraction.len().min(18)];
+    // Eighteen digits of fraction of a week are far below a nanosecond; more only say "and a bit".
+    let (digits, rest) = fraction.split_at(fraction.len().min(18));
     if let Ok(numerator) = digits.parse::<u128>() {
         let exponent = u32::try_from(digits.len()).unwrap_or(18);
-        let scaled = (numerator * u128::from(scale)).div_ceil(10_u128.pow(exponent));
+        let more = u128::from(rest.bytes().any(|digit| digit != b'0'));
+        let scaled = (numerator * u128::from(scale) + more).div_ceil(10_u128.pow(exponent));
         millis = millis
             .checked_add(u64::try_from(scaled).map_err(|_| BadDuration::TooLong)?)
             .ok_or(BadDuration::TooLong)?;
@@ -148,6 +169,8 @@ mod tests {
         assert_eq!(ms("P0.5DT0.5H"), Ok(45_000_000));
         assert_eq!(ms("P2W3DT1H2M3.25S"), Ok(1_472_523_250));
         assert_eq!(ms("PT0.0000001S"), Ok(1));
+        assert_eq!(ms("PT0.00000000000000000000000000001S"), Ok(1));
+        assert_eq!(ms("PT1.00000000000000000000000000000S"), Ok(1_000));
         assert_eq!(ms("P1Y2M10DT2H30M"), Err(BadDuration::Calendar));
         assert_eq!(ms("P1M"), Err(BadDuration::Calendar));
         assert_eq!(ms("PT0S"), Err(BadDuration::NotPositive));
@@ -179,5 +202,27 @@ mod tests {
         assert_eq!(parse_seconds("0"), Err(BadDuration::NotPositive));
         assert_eq!(parse_seconds("-3"), Err(BadDuration::NotPositive));
         assert_eq!(parse_seconds("1e400"), Err(BadDuration::TooLong));
+        for (number, millis) in [
+            ("900", 900_000),
+            ("1e3", 1_000_000),
+            ("0.25", 250),
+            ("1.001", 1_001),
+            ("1.0010", 1_001),
+            ("1.0001", 1_001),
+            ("0.0001", 1),
+            ("1e-400", 1),
+            ("1e-99999999999999999999999999999999999999999999", 1),
+            ("0.100e1", 1_000),
+            ("18446744073709551.615", u128::from(u64::MAX)),
+            ("9007199254740.993", 9_007_199_254_740_993),
+        ] {
+            assert_eq!(parse_seconds(number).map(|d| d.as_millis()), Ok(millis), "{number}");
+        }
+        for number in ["18446744073709551.616", "18446744073709551.6151", "1e16000000", "1e20"] {
+            assert_eq!(parse_seconds(number), Err(BadDuration::TooLong), "{number}");
+        }
+        for number in ["-1e-400", "0.0", "-0", "0e5"] {
+            assert_eq!(parse_seconds(number), Err(BadDuration::NotPositive), "{number}");
+        }
     }
 }

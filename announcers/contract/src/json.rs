@@ -273,8 +273,10 @@ pub struct Decimal {
     /// The significant digits.
     pub digits: String,
     /// The power of ten that the digits, read as an integer, are multiplied with. Beyond what an
-    /// `i128` holds (a number of 10^38 digits) it stands still.
+    /// `i128` holds (a number of 10^38 digits) it stands still; values still compare exactly.
     pub exponent: i128,
+    /// The whole exponent, where an `i128` does not hold it.
+    beyond: Option<Box<str>>,
 }
 
 impl Decimal {
@@ -291,19 +293,46 @@ impl Decimal {
         let significant = all.trim_start_matches('0');
         let digits = significant.trim_end_matches('0');
         if digits.is_empty() {
-            return Self { negative: false, digits: String::new(), exponent: 0 };
+            return Self { negative: false, digits: String::new(), exponent: 0, beyond: None };
         }
-        let power = power.parse::<i128>().unwrap_or(if power.starts_with('-') {
-            i128::MIN
-        } else {
-            i128::MAX
-        });
         let length = |n: usize| i128::try_from(n).unwrap_or(i128::MAX);
-        let exponent = power
-            .saturating_sub(length(fraction.len()))
-            .saturating_add(length(significant.len() - digits.len()));
-        Self { negative, digits: digits.to_owned(), exponent }
+        let shift = length(significant.len() - digits.len()) - length(fraction.len());
+        let (exponent, beyond) = match power.parse().ok().and_then(|p: i128| p.checked_add(shift)) {
+            Some(exponent) => (exponent, None),
+            None => {
+                let exact = far_sum(power, shift);
+                let end = if exact.starts_with('-') { i128::MIN } else { i128::MAX };
+                match exact.parse() {
+                    Ok(exponent) => (exponent, None),
+                    Err(_) => (end, Some(exact.into())),
+                }
+            }
+        };
+        Self { negative, digits: digits.to_owned(), exponent, beyond }
     }
+}
+
+/// The sum of an integer of at least 39 digits and a small one, exact: two numbers that differ must
+/// never pass for the same answer, however far out they are.
+fn far_sum(far: &str, small: i128) -> String {
+    const LOW_DIGITS: usize = 30;
+    const LOW: i128 = 10_i128.pow(30);
+    let negative = far.starts_with('-');
+    let digits = far.trim_start_matches(['+', '-']).trim_start_matches('0');
+    let (high, low) = digits.split_at(digits.len().saturating_sub(LOW_DIGITS));
+    let low = low.parse::<i128>().unwrap_or(0) + if negative { -small } else { small };
+    let mut carry = low.div_euclid(LOW);
+    let mut high = high.as_bytes().to_vec();
+    for digit in high.iter_mut().rev() {
+        let sum = i128::from(*digit - b'0') + carry;
+        carry = sum.div_euclid(10);
+        *digit = b'0' + u8::try_from(sum.rem_euclid(10)).unwrap_or(0);
+    }
+    let high = String::from_utf8(high).unwrap_or_default();
+    let sign = if negative { "-" } else { "" };
+    let more = if carry > 0 { "1" } else { "" };
+    let high = format!("{more}{high}");
+    format!("{sign}{}{:030}", high.trim_start_matches('0'), low.rem_euclid(LOW))
 }
 
 struct Scan<'a> {
@@ -542,6 +571,28 @@ mod tests {
         assert!(same(r#"{"a":1,"b":[]}"#, r#" {"b" : [], "\u0061":1.00} "#));
         assert!(!same(r#"{"a":1}"#, r#"{"a":1,"b":null}"#));
         assert!(same(r#"{"a":0,"a":1}"#, r#"{"a":1}"#));
+    }
+
+    #[test]
+    fn exponents_compare_exactly_however_long_they_are() {
+        let far =
+            |first: &str, zeros: usize, last: &str| format!("{first}{}{last}", "0".repeat(zeros));
+        let e = |mantissa: &str, power: &str| format!("{mantissa}e{power}");
+        let (a, next) = (far("1", 60, "0"), far("1", 60, "1"));
+        assert!(!same(&e("1", &a), &e("1", &next)));
+        assert!(same(&e("10", &a), &e("1", &next)));
+        assert!(same(&e("0.1", &next), &e("1", &a)));
+        assert!(same(&e("0.1", &far("1", 60, "")), &e("1", &"9".repeat(60))));
+        assert!(same(&e("1", &far("1", 60, "")), &e("10", &"9".repeat(60))));
+        assert!(same(&e("1", &far("-1", 60, "")), &e("0.1", &format!("-{}", "9".repeat(60)))));
+        assert!(!same(&e("1", &far("-1", 60, "")), &e("1", &far("1", 60, ""))));
+        assert!(same(&e("1", &far("+00001", 60, "")), &e("1", &far("1", 60, ""))));
+        // At the edge of what the exponent's own type holds.
+        let most = i128::MAX.to_string();
+        let over = "170141183460469231731687303715884105728";
+        assert!(same(&e("10", &most), &e("1", over)));
+        assert!(same(&e("0.1", over), &e("1", &most)));
+        assert!(!same(&e("1", &most), &e("1", over)));
     }
 
     proptest! {

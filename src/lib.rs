@@ -7,9 +7,11 @@
 
 pub mod answers;
 pub mod clock;
+pub mod config;
 pub mod dispatch;
 pub mod intake;
 pub mod metrics;
+pub mod registry;
 pub mod store;
 
 pub use answerback_contract as contract;

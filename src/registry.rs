@@ -53,6 +53,8 @@ impl Registry {
         registry.add(&[Purpose::Announce], Arc::new(answerback_webhook::WebhookKind));
         #[cfg(feature = "webhook")]
         registry.add(&[Purpose::Answer], Arc::new(answerback_webhook::HttpKind));
+        #[cfg(feature = "sns")]
+        registry.add(&[Purpose::Announce], Arc::new(answerback_sns::SnsKind));
         #[cfg(feature = "sqs")]
         registry.add(&[Purpose::Announce, Purpose::Answer], Arc::new(answerback_sqs::SqsKind));
         registry

@@ -145,6 +145,11 @@ impl Settings {
         self.table.remove(key)
     }
 
+    /// Takes every key that nobody took: for tables whose keys are another system's own.
+    pub fn take_rest(&mut self) -> BTreeMap<String, Setting> {
+        std::mem::take(&mut self.table)
+    }
+
     /// Adds a problem at a key.
     pub fn problem(&mut self, key: &str, place: Place, what: impl Into<String>) {
         let key = match (self.path.is_empty(), key.is_empty()) {

@@ -42,6 +42,11 @@ pub fn cancel(
     }
 }
 
+/// Whether an open wait's deadline is reached: at the very instant it is.
+pub(crate) fn is_due(wait: &Wait, now: Time) -> bool {
+    wait.state == WaitState::Open && wait.expires_at.is_some_and(|at| at <= now)
+}
+
 /// Times an open wait out, once its deadline is reached: `Some` with what to do, `None` while
 /// nothing is due. Every decision asks this first, so that no late sweep lets a late answer in.
 ///
@@ -53,8 +58,7 @@ pub fn deadline(
     now: Time,
     ids: FreshIds<'_>,
 ) -> Result<Option<Vec<Op>>, Refusal> {
-    let due = wait.state == WaitState::Open && wait.expires_at.is_some_and(|at| at <= now);
-    if !due {
+    if !is_due(wait, now) {
         return Ok(None);
     }
     let envelope = Envelope::parse(wait.envelope.clone())?;

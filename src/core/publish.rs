@@ -1,6 +1,8 @@
 //! A question comes in, for the first time or again (contract, section 2, "Published again").
 
-use crate::closing::{FreshIds, announce, close, deadline, default_answer, deliver, delivery_of};
+use crate::closing::{
+    FreshIds, announce, close, deadline, default_answer, deliver, delivery_of, is_due,
+};
 use crate::envelope::Envelope;
 use crate::field::Refusal;
 use crate::model::{GivenAnswer, NewWait, Op, Wait, WaitRef};
@@ -46,22 +48,28 @@ pub fn decide(
     if event_seen {
         return Ok((PublishOutcome::Duplicate(stored.generation), Vec::new()));
     }
+    let asked = Envelope::parse(stored.envelope.clone())?;
+    let same = asked.same_question(&publish.envelope);
+    let next = stored.generation.next();
+    let remember = Op::Remember { wait: stored.id, event_id: publish.event_id.clone() };
+    let take_over = Op::TakeOver { wait: stored.id, envelope: publish.envelope.text().clone() };
     // What the wait would be, had a sweep come by just now.
     let mut ops = Vec::new();
     let mut wait = stored.clone();
-    if let Some(timed_out) = deadline(stored, rules, now, ids)? {
+    if is_due(stored, now) {
+        if same && rules.republished == Republished::Resend && asked.default().is_some() {
+            // The default is sent once, to where the asker wants it now.
+            wait.taken_over = Some(publish.envelope.text().clone());
+            ops.push(take_over.clone());
+        }
+        ops.extend(deadline(&wait, rules, now, ids)?.unwrap_or_default());
         wait.state = WaitState::TimedOut;
-        wait.answer = default_answer(&Envelope::parse(wait.envelope.clone())?, now);
-        ops = timed_out;
+        wait.answer = default_answer(&asked, now);
     }
-    let asked = Envelope::parse(wait.envelope.clone())?;
-    let same = asked.same_question(&publish.envelope);
-    let next = wait.generation.next();
-    let remember = Op::Remember { wait: wait.id, event_id: publish.event_id.clone() };
     match (wait.state, &wait.answer, same) {
         (WaitState::Open | WaitState::Pending, _, true) => {
             ops.push(remember);
-            ops.push(Op::TakeOver { wait: wait.id, envelope: publish.envelope.text().clone() });
+            ops.push(take_over);
             Ok((PublishOutcome::Duplicate(wait.generation), ops))
         }
         (WaitState::Open | WaitState::Pending, _, false) => {
@@ -78,8 +86,9 @@ pub fn decide(
                 Republished::Resend if answer.is_valid(now) => {
                     ops.push(remember);
                     // The deadline that passed just now has its default on the way already.
-                    if stored.state != WaitState::Open {
-                        resend(&mut ops, &wait, publish, rules, now, ids)?;
+                    if !is_due(stored, now) {
+                        ops.push(take_over);
+                        resend(&mut ops, &wait, &asked, publish, rules, now, ids)?;
                     }
                     Ok((PublishOutcome::Duplicate(wait.generation), ops))
                 }
@@ -96,17 +105,16 @@ pub fn decide(
 fn resend(
     ops: &mut Vec<Op>,
     wait: &Wait,
+    asked: &Envelope,
     publish: &Publish,
     rules: &Rules,
     now: Time,
     ids: FreshIds<'_>,
 ) -> Result<(), Refusal> {
     let resends = wait.resends.saturating_add(1);
-    let envelope = Envelope::parse(wait.envelope.clone())?;
     let moved = Wait { taken_over: Some(publish.envelope.text().clone()), ..wait.clone() };
     let at = WaitRef::Existing(wait.id);
-    let (delivery, _) = deliver(&moved, &envelope, at, resends, rules, now, ids)?;
-    ops.push(Op::TakeOver { wait: wait.id, envelope: publish.envelope.text().clone() });
+    let (delivery, _) = deliver(&moved, asked, at, resends, rules, now, ids)?;
     ops.push(Op::Resent { wait: wait.id, resends });
     ops.push(delivery);
     Ok(())

@@ -30,7 +30,7 @@ impl ReplyTo {
             let url = Url::parse(text("url")?).map_err(|e| format!("its `url` is no URL: {e}"))?;
             match url.scheme() {
                 "http" | "https" if url.has_host() => Ok(url),
-                other => Err(format!("its `url` has the scheme {other:?}, not http or https")),
+                _ => Err("its `url` has another scheme than http and https".to_owned()),
             }
         };
         match text("kind")? {
@@ -44,7 +44,7 @@ impl ReplyTo {
                     Err("its `arn` does not start with arn:".to_owned())
                 }
             }
-            other => Err(format!("its kind {other:?} is none of http, sqs, lambda")),
+            _ => Err("its `kind` is none of http, sqs, lambda".to_owned()),
         }
     }
 
@@ -140,7 +140,7 @@ impl Pattern {
         // Through the URL parser, so that both sides are spelt alike.
         let parsed =
             Url::parse(&format!("{scheme}://{labels}/")).map_err(|e| bad(&e.to_string()))?;
-        let labels = parsed.host_str().unwrap_or_default();
+        let labels = parsed.host_str().unwrap_or_default().trim_end_matches('.');
         let host = if host.starts_with("*.") { format!("*.{labels}") } else { labels.to_owned() };
         let default = if scheme == "https" { 443 } else { 80 };
         let port = match port {

@@ -105,9 +105,10 @@ impl Rules {
             return (Destination::Pull, None);
         };
         match ReplyTo::read(raw).and_then(|place| self.reply_to.check(&place).map(|()| place)) {
-            Ok(ReplyTo::Lambda(_)) => {
-                (Destination::Pull, Some("reply_to is not used: this version sends to no function".to_owned()))
-            }
+            Ok(ReplyTo::Lambda(_)) => (
+                Destination::Pull,
+                Some("reply_to is not used: this version sends to no function".to_owned()),
+            ),
             Ok(place) => (Destination::ReplyTo(place.origin()), None),
             Err(why) => (Destination::Pull, Some(format!("reply_to is not used: {why}"))),
         }

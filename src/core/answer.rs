@@ -2,7 +2,7 @@
 
 use crate::closing::{FreshIds, close, cut, deadline};
 use crate::envelope::Envelope;
-use crate::field::{Fields, Refusal};
+use crate::field::{Fields, Refusal, check_size};
 use crate::model::{GivenAnswer, Op, Wait};
 use crate::rules::Rules;
 use answerback_contract::json::{self, Json, JsonError};
@@ -33,13 +33,16 @@ impl Answer {
     /// # Errors
     /// [`Refusal`] names the field and says what would be right.
     pub fn parse(bytes: &Bytes) -> Result<Self, Refusal> {
+        check_size("answer", bytes)?;
         let text = JsonError::check_utf8(bytes)?;
         let fields = Fields::read(text)?;
         let generation = match fields.value("generation")? {
             None => Generation::FIRST,
             Some(Json::Number(n)) => n
-                .parse()
-                .ok()
+                .bytes()
+                .all(|b| b.is_ascii_digit())
+                // One beyond all that can be is simply of no wait.
+                .then(|| n.parse().unwrap_or(u32::MAX))
                 .and_then(Generation::new)
                 .ok_or_else(|| Refusal::new("generation", "must be a whole number from 1 up"))?,
             Some(other) => {
@@ -168,13 +171,15 @@ pub fn same_value(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-/// Whether the answer's `action`, when it has one that is a string, is among the allowed ones, when
-/// the question names any.
+/// Whether the answer's `action`, when it has one, is among the allowed ones, when the question
+/// names any. Of whatever type: an action that is no string must not slip through.
 fn action_allowed(envelope: &Envelope, answer: &[u8]) -> bool {
-    let Some(allowed) = envelope.allowed_actions() else { return true };
     let text = std::str::from_utf8(answer).unwrap_or_default();
-    match json::parse(text).as_ref().map(|a| a.get("action").and_then(Json::as_str)) {
-        Ok(Some(action)) => allowed.iter().any(|a| a == action),
-        _ => true,
-    }
+    let Ok(Json::Object(members)) = json::parse(text) else { return true };
+    let Some(Json::Array(allowed)) = envelope.allowed_actions_value() else { return true };
+    // Where the key stands twice, readers differ in which they take.
+    members
+        .iter()
+        .filter(|(key, _)| key == "action")
+        .all(|(_, action)| allowed.iter().any(|a| json::same_value(a, action)))
 }

@@ -1,7 +1,6 @@
 //! The `wait.created` document: read field by field, kept byte by byte.
 
-use crate::MAX_MESSAGE_BYTES;
-use crate::field::{Fields, Refusal, id_text};
+use crate::field::{Fields, Refusal, check_size, id_text};
 use answerback_contract::json::{self, Json, JsonError};
 use answerback_contract::{Bytes, EventId, Generation, QuestionId, ThreadId, Time, duration};
 use std::borrow::Cow;
@@ -33,15 +32,7 @@ impl Envelope {
     /// # Errors
     /// [`Refusal`] names the field and says what would be right.
     pub fn parse(bytes: Bytes) -> Result<Self, Refusal> {
-        if bytes.len() > MAX_MESSAGE_BYTES {
-            return Err(Refusal::new(
-                "",
-                format!(
-                    "the envelope has {} bytes; at most {MAX_MESSAGE_BYTES} are taken",
-                    bytes.len()
-                ),
-            ));
-        }
+        check_size("envelope", &bytes)?;
         let text = JsonError::check_utf8(&bytes)?;
         let fields = Fields::read(text)?;
         match fields.value("type")? {
@@ -69,13 +60,12 @@ impl Envelope {
             start..start + raw.len()
         };
         let question = range(fields.required("question")?);
-        let event_id = match fields.value("event_id")? {
-            Some(Json::String(id)) => {
-                Some(EventId::new(&id).map_err(|bad| Refusal::new("event_id", bad.to_string()))?)
-            }
-            // Advisory fields of a wrong type are carried, not used.
-            _ => None,
-        };
+        // Of a type that no id has it is carried, not used.
+        let event_id = fields
+            .value("event_id")?
+            .and_then(|value| id_text(&value).map(EventId::new))
+            .transpose()
+            .map_err(|bad| Refusal::new("event_id", bad.to_string()))?;
         for (key, wanted) in
             [("tags", "an object"), ("reply_to", "an object"), ("reply_with", "an object")]
         {
@@ -177,10 +167,15 @@ impl Envelope {
         self.source.as_ref().map(|range| self.slice(range))
     }
 
+    /// `allowed_actions`, of whatever type it is.
+    pub(crate) fn allowed_actions_value(&self) -> Option<Json<'_>> {
+        json::parse(self.slice(self.allowed_actions.as_ref()?)).ok()
+    }
+
     /// The allowed actions that are strings; `None` when the envelope has no such array.
     #[must_use]
     pub fn allowed_actions(&self) -> Option<Vec<String>> {
-        match json::parse(self.slice(self.allowed_actions.as_ref()?)).ok()? {
+        match self.allowed_actions_value()? {
             Json::Array(items) => {
                 Some(items.iter().filter_map(Json::as_str).map(str::to_owned).collect())
             }
@@ -255,16 +250,19 @@ impl Envelope {
     }
 }
 
-/// `reply_with` may only name the ids of its own envelope.
+/// `reply_with` may only name the ids of its own envelope. Where a key stands twice each must be
+/// the right one: readers differ in which they take.
 fn check_reply_with(raw: &str, thread: &ThreadId, question: &QuestionId) -> Result<(), Refusal> {
-    let value = json::parse(raw)?;
-    for (key, own) in [("thread_id", thread.as_str()), ("question_id", question.as_str())] {
-        if let Some(id) = value.get(key)
-            && id_text(id) != Some(own)
-        {
+    for member in json::members(raw)? {
+        let own = match &*member.key {
+            "thread_id" => thread.as_str(),
+            "question_id" => question.as_str(),
+            _ => continue,
+        };
+        if id_text(&json::parse(member.raw)?) != Some(own) {
             return Err(Refusal::new(
                 "reply_with",
-                format!("names another {key} than the envelope; copy the envelope's own"),
+                format!("names another {} than the envelope; copy the envelope's own", member.key),
             ));
         }
     }

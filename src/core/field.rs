@@ -1,5 +1,6 @@
 //! Reading the fields of a message, with errors that name them.
 
+use crate::MAX_MESSAGE_BYTES;
 use answerback_contract::json::{self, Json, JsonError, Member};
 use answerback_contract::{BadId, BadTime, Time};
 use std::fmt;
@@ -19,6 +20,26 @@ impl Refusal {
     pub fn new(field: &str, what: impl Into<String>) -> Self {
         Self { field: field.to_owned(), what: what.into() }
     }
+
+    /// At a key that the sender chose: cut, so that no reply and no log line grows with it.
+    fn at_key(key: &str, what: &str) -> Self {
+        const SHOWN: usize = 60;
+        let mut field: String = key.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+        if key.chars().nth(SHOWN).is_some() {
+            field.push('…');
+        }
+        Self { field, what: what.to_owned() }
+    }
+}
+
+/// Checks the size of a message before anything looks into it.
+pub(crate) fn check_size(kind: &str, bytes: &[u8]) -> Result<(), Refusal> {
+    if bytes.len() <= MAX_MESSAGE_BYTES {
+        return Ok(());
+    }
+    let what =
+        format!("the {kind} has {} bytes; at most {MAX_MESSAGE_BYTES} are taken", bytes.len());
+    Err(Refusal::new("", what))
 }
 
 impl fmt::Display for Refusal {
@@ -48,7 +69,7 @@ impl<'a> Fields<'a> {
         let mut keys: Vec<&str> = members.iter().map(|m| &*m.key).collect();
         keys.sort_unstable();
         match keys.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Refusal::new(pair[0], "stands twice; send it once")),
+            Some(pair) => Err(Refusal::at_key(pair[0], "stands twice; send it once")),
             None => Ok(Self(members)),
         }
     }
@@ -80,7 +101,14 @@ impl<'a> Fields<'a> {
         let raw = self.required(key)?;
         let value = json::parse(raw)?;
         let text = id_text(&value).ok_or_else(|| {
-            Refusal::new(key, format!("is {}, but must be a string", value.type_name()))
+            let what = match &value {
+                Json::Number(_) => {
+                    "is a number with a fraction or an exponent; send a string or an integer"
+                        .to_owned()
+                }
+                other => format!("is {}, but must be a string or an integer", other.type_name()),
+            };
+            Refusal::new(key, what)
         })?;
         make(text).map_err(|bad| Refusal::new(key, bad.to_string()))
     }

@@ -11,7 +11,7 @@ use answerback_contract::{
 };
 
 /// An answer message (contract, section 2).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Which conversation.
     pub thread_id: ThreadId,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A question as an agent published it (contract, section 2). The text stays as it came; what is
 /// read out of it are the fields that the daemon acts on.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Envelope {
     text: Bytes,
     thread_id: ThreadId,

@@ -10,6 +10,8 @@ pub mod breaker;
 mod closing;
 pub mod envelope;
 mod field;
+mod hidden;
+pub mod inbound;
 pub mod matching;
 pub mod message;
 mod model;
@@ -17,11 +19,14 @@ pub mod publish;
 pub mod reply_to;
 pub mod retry;
 mod rules;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use answer::{Answer, AnswerOutcome, AnswerRequest};
 pub use closing::{CancelOutcome, cancel, deadline};
 pub use envelope::Envelope;
 pub use field::Refusal;
+pub use inbound::{Inbound, Start};
 pub use model::{
     Destination, GivenAnswer, Leased, Name, NewWait, Op, OrderKey, OutboxId, OutboxState, Send,
     Wait, WaitId, WaitRef,

@@ -164,7 +164,7 @@ impl OutboxState {
 }
 
 /// The answer that won.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct GivenAnswer {
     /// The JSON text of the answer, exact.
     pub value: Bytes,
@@ -187,7 +187,7 @@ impl GivenAnswer {
 }
 
 /// All that is kept of a wait.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Wait {
     /// Its number.
     pub id: WaitId,
@@ -227,7 +227,7 @@ pub struct Wait {
 
 /// A wait about to be stored. Its number, and the `DedupeRest` that is still free, are the store's
 /// to find.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NewWait {
     /// Whose it is.
     pub tenant: TenantId,
@@ -284,7 +284,7 @@ pub struct Send {
 }
 
 /// One thing a store has to do. The list is carried out in order, in one transaction.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Op {
     /// Store a new wait under the first free [`DedupeRest::choice`].
     Open(NewWait),

@@ -5,9 +5,10 @@ use crate::{
     DedupeKey, DedupeRest, Event, EventId, Generation, QuestionId, ThreadId, Time, Via, WaitState,
 };
 use bytes::Bytes;
+use std::fmt;
 
 /// One message for one destination. Cheap to clone: texts and bytes are shared.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Message {
     /// What happened.
     pub event: Event,
@@ -38,6 +39,22 @@ pub struct Message {
     pub answered_by: Option<String>,
     /// How the answer came.
     pub answered_via: Option<Via>,
+}
+
+/// Shows no question and no answer: whatever is formatted may end up in a log line.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("event", &self.event)
+            .field("event_id", &self.event_id)
+            .field("dedupe_key", &self.dedupe_key)
+            .field("thread_id", &self.thread_id)
+            .field("generation", &self.generation)
+            .field("state", &self.state)
+            .field("at", &self.at)
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Message {

@@ -150,7 +150,7 @@ fn is_scalar(value: &Json<'_>) -> bool {
 /// A number as SNS holds it: from -10^9 to 10^9 with five digits after the point, without an
 /// exponent; `None` when it is another.
 fn number(written: &str) -> Option<String> {
-    let Decimal { negative, digits, exponent } = Decimal::of(written);
+    let Decimal { negative, digits, exponent, .. } = Decimal::of(written);
     if digits.is_empty() {
         return Some("0".to_owned());
     }

@@ -320,3 +320,7 @@ fn ask_for_topic(
 #[cfg(test)]
 #[path = "client_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "broker_tests.rs"]
+mod broker_tests;

@@ -13,10 +13,10 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Error};
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
 
-const ATTEMPT: Attempt = Attempt { now: Time::MIN, timeout: Duration::from_secs(20) };
+pub(super) const ATTEMPT: Attempt = Attempt { now: Time::MIN, timeout: Duration::from_secs(20) };
 
-fn target(brokers: &str, purpose: Purpose) -> KafkaTarget {
-    let pairs = vec![("brokers", text(brokers)), ("topic", text("waits"))];
+fn target(brokers: &str, topic: &str, purpose: Purpose) -> KafkaTarget {
+    let pairs = vec![("brokers", text(brokers)), ("topic", text(topic))];
     let mut settings = settings(pairs, MapSecrets::default());
     validate(purpose, &mut settings).map_err(|p| format!("{p:?}")).unwrap()
 }
@@ -28,15 +28,23 @@ fn cluster() -> Cluster {
 }
 
 async fn connect(brokers: &str, timeout: Duration) -> Arc<dyn Announcer> {
+    connect_to(brokers, "waits", timeout).await
+}
+
+pub(super) async fn connect_to(
+    brokers: &str,
+    topic: &str,
+    timeout: Duration,
+) -> Arc<dyn Announcer> {
     let connecting = Connecting { name: "test".to_owned(), attempt_timeout: timeout };
-    target(brokers, Purpose::Announce).connect(&connecting).await.unwrap()
+    target(brokers, topic, Purpose::Announce).connect(&connecting).await.unwrap()
 }
 
 /// Key, value and headers of a record.
-type Record = (String, String, Vec<(String, String)>);
+pub(super) type Record = (String, String, Vec<(String, String)>);
 
 /// Everything in the topic, once `count` records are there.
-fn read(brokers: &str, count: usize) -> Vec<Record> {
+pub(super) fn read(brokers: &str, topic: &str, count: usize) -> Vec<Record> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
         .set("group.id", "test")
@@ -45,7 +53,7 @@ fn read(brokers: &str, count: usize) -> Vec<Record> {
         .unwrap();
     let mut list = rdkafka::TopicPartitionList::new();
     for partition in 0..4 {
-        list.add_partition_offset("waits", partition, rdkafka::Offset::Beginning).unwrap();
+        list.add_partition_offset(topic, partition, rdkafka::Offset::Beginning).unwrap();
     }
     consumer.assign(&list).unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -69,7 +77,7 @@ async fn a_record_carries_key_value_and_headers_and_counts_once_acknowledged() {
     second.thread_id = ThreadId::new("Zoë/2").unwrap();
     let batch = [message(r#"{"tags":{"group":"fin"}}"#), second];
     assert_eq!(announcer.announce(&batch, ATTEMPT).await, vec![Outcome::Delivered; 2]);
-    let mut records = spawn_blocking(move || read(&brokers, 2)).await.unwrap();
+    let mut records = spawn_blocking(move || read(&brokers, "waits", 2)).await.unwrap();
     records.sort();
     assert_eq!(records[0].0, "Zoë/2");
     assert_eq!(records[0].1, r#"{"question": 1.10,"tags":{"n":1e2}}"#);
@@ -173,8 +181,11 @@ async fn a_probe_finds_the_topic() {
 
 #[test]
 fn limits_leave_room_for_the_largest_record() {
-    let limits = target("a:9092", Purpose::Announce).limits();
+    let limits = target("a:9092", "waits", Purpose::Announce).limits();
     assert_eq!(limits.message_bytes, 1_000_000);
     assert!(limits.batch_bytes >= limits.message_bytes);
-    assert_eq!(target("a:9092,b:9093", Purpose::Answer).describe(), "waits at a:9092,b:9093");
+    assert_eq!(
+        target("a:9092,b:9093", "waits", Purpose::Answer).describe(),
+        "waits at a:9092,b:9093"
+    );
 }

@@ -70,6 +70,8 @@ impl Connections {
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
             .http1_only()
+            // As agent-wait sends them, for receivers that compare names to the letter.
+            .http1_title_case_headers()
             .no_proxy()
             .redirect(redirect::Policy::none())
             .referer(false)

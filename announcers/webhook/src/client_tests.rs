@@ -97,9 +97,9 @@ async fn one_connection_carries_message_after_message() {
         let (connection, head) = told.recv().await.unwrap();
         assert_eq!(connection, 0);
         assert!(head.starts_with("POST /hook?k=s3cret HTTP/1.1\r\n"), "{head}");
-        assert!(head.contains("\r\nx-agent-wait-signature: sha256="), "{head}");
-        assert!(head.contains("\r\ncontent-type: application/json\r\n"), "{head}");
-        assert!(head.contains("\r\nuser-agent: answerback/"), "{head}");
+        assert!(head.contains("\r\nX-Agent-Wait-Signature: sha256="), "{head}");
+        assert!(head.contains("\r\nContent-Type: application/json\r\n"), "{head}");
+        assert!(head.contains("\r\nUser-Agent: answerback/"), "{head}");
     }
 }
 

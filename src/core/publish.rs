@@ -179,6 +179,3 @@ fn open(
     ops.extend(delivery);
     (PublishOutcome::New(generation), ops)
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,6 +13,7 @@ pub mod intake;
 pub mod metrics;
 pub mod registry;
 pub mod store;
+pub mod web;
 
 pub use answerback_contract as contract;
 pub use answerback_core as core;

@@ -8,6 +8,8 @@
 //! Operations that come often take batches; the caller may also rely on the store to commit what
 //! several callers asked for at the same time together.
 
+pub mod sqlite;
+
 use answerback_contract::{
     DedupeRest, Event, EventId, Generation, QuestionId, TenantId, ThreadId, Time, WaitState,
 };

@@ -7,7 +7,7 @@ use super::unit::Shared;
 use super::waits;
 use crate::store::{Found, OutboxFilter, OutboxRow, WaitFilter, WaitQuery};
 use answerback_contract::json::{self, Json};
-use answerback_contract::{EventId, QuestionId, ThreadId, WaitState};
+use answerback_contract::{EventId, QuestionId, ThreadId};
 use answerback_core::{Destination, Envelope, OutboxId, OutboxState, Wait, WaitId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};

@@ -116,9 +116,8 @@ impl SqliteStore {
             Some(path) => Readers::Pool(Pool::new(path.clone())),
         };
         let (lanes, readers) = (group(), group());
-        let reopen = path.map(|path| {
-            Box::new(move || open::writer(&path)) as Box<dyn Fn() -> _ + std::marker::Send>
-        });
+        let reopen =
+            path.map(|path| Box::new(move || open::writer(&path)) as Box<dyn Fn() -> _ + Send>);
         let writer = Writer {
             conn,
             reopen,
@@ -165,8 +164,8 @@ impl SqliteStore {
 
     async fn write<T, F>(&self, bytes: usize, work: F) -> StoreResult<T>
     where
-        T: std::marker::Send + 'static,
-        F: FnMut(&mut Unit<'_>) -> Done<T> + std::marker::Send + 'static,
+        T: Send + 'static,
+        F: FnMut(&mut Unit<'_>) -> Done<T> + Send + 'static,
     {
         let (command, result) = writer::call(bytes, work);
         self.sender()?.send(command).await.map_err(|_| closed())?;
@@ -175,8 +174,8 @@ impl SqliteStore {
 
     async fn read<T, F>(&self, work: F) -> StoreResult<T>
     where
-        T: std::marker::Send + 'static,
-        F: FnOnce(&Connection) -> Done<T> + std::marker::Send + 'static,
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Done<T> + Send + 'static,
     {
         self.readers.read(self.sender()?, work).await
     }

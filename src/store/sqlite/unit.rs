@@ -166,8 +166,8 @@ impl<'c> Unit<'c> {
                         .execute(params![wait.0, resends])?;
                 }
                 Op::Send { wait, send } => {
-                    let wait = match (wait, carried.opened) {
-                        (WaitRef::Existing(wait), _) | (WaitRef::Opened, Some((wait, _))) => *wait,
+                    let wait = match (*wait, carried.opened) {
+                        (WaitRef::Existing(wait), _) | (WaitRef::Opened, Some((wait, _))) => wait,
                         (WaitRef::Opened, None) => {
                             return Err(Fail::Corrupt("a message of no wait".to_owned()));
                         }

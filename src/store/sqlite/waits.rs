@@ -37,6 +37,7 @@ impl Unit<'_> {
             rest: DedupeRest::choice(question, 1),
             queued: self.named(&carried.queued),
             expires_at: None,
+            closed: ops.iter().find_map(closed),
             unmatched: false,
         };
         match carried.opened {
@@ -140,6 +141,14 @@ impl Unit<'_> {
         ended.queued = self.named(&queued);
         ended.next = next_deadline(self.conn)?;
         Ok(ended)
+    }
+}
+
+/// The wait that an operation ends.
+fn closed(op: &Op) -> Option<WaitId> {
+    match op {
+        Op::Close { wait, .. } => Some(*wait),
+        _ => None,
     }
 }
 

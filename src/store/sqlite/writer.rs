@@ -51,10 +51,10 @@ where
     }
 
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
-        let missing = || Fail::Panicked.told();
-        let result = outcome.and_then(|()| self.done.ok_or_else(missing));
+        let Self { done, reply, .. } = *self;
+        let result = outcome.and_then(|()| done.ok_or_else(|| Fail::Panicked.told()));
         // Whoever asked may have gone; the work is done all the same.
-        let _ = self.reply.send(result);
+        let _ = reply.send(result);
     }
 
     fn bytes(&self) -> usize {

@@ -8,6 +8,8 @@
 pub mod answers;
 pub mod clock;
 pub mod config;
+pub mod daemon;
+pub mod demo;
 pub mod dispatch;
 pub mod intake;
 pub mod metrics;

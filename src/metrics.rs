@@ -3,6 +3,10 @@
 
 use answerback_core::Destination;
 use metrics::{Counter, Histogram, counter, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// New waits and generations.
 pub const WAITS_ACCEPTED: &str = "answerback_waits_accepted_total";
@@ -26,6 +30,46 @@ pub const SOURCE_MESSAGES: &str = "answerback_source_messages_total";
 pub const UNMATCHED_WAITS: &str = "answerback_unmatched_waits_total";
 /// Seconds from a deadline to its effect.
 pub const DEADLINE_LAG: &str = "answerback_deadline_lag_seconds";
+
+/// Upper bounds of the histograms' buckets, in seconds: a delivery takes a millisecond or a day.
+const SECONDS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3_600.0,
+    86_400.0,
+];
+
+/// How often recorded values are folded into their buckets.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Makes the process count, and gives what renders `/metrics`. Further calls give the same.
+#[must_use]
+pub fn install() -> PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE
+        .get_or_init(|| {
+            let builder = PrometheusBuilder::new();
+            let builder = builder
+                .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+                .unwrap_or_default();
+            let recorder = builder.build_recorder();
+            let handle = recorder.handle();
+            // Another recorder of an embedding program keeps its place; ours then renders nothing.
+            if metrics::set_global_recorder(recorder).is_err() {
+                tracing::warn!("another metrics recorder is installed: /metrics stays empty");
+            }
+            handle
+        })
+        .clone()
+}
+
+/// Keeps what histograms hold bounded, until `stop`.
+pub async fn upkeep(handle: PrometheusHandle, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(UPKEEP) => handle.run_upkeep(),
+        }
+    }
+}
 
 /// A lane's handles, looked up once.
 #[derive(Clone)]

@@ -3,6 +3,10 @@
 //! No other file of the daemon names an announcer crate. A program that compiles in kinds of its
 //! own adds them to the built-in ones: see [`Registry::add`] and `examples/custom_announcer.rs`.
 
+mod replies;
+
+pub use replies::Replies;
+
 use answerback_contract::{Kind, Purpose};
 use std::collections::BTreeMap;
 use std::fmt;

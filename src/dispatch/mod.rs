@@ -12,6 +12,8 @@
 mod batch;
 mod lane;
 mod outlet;
+#[cfg(test)]
+mod tests;
 
 pub use lane::{LaneConfig, LaneLimits};
 pub use outlet::{AnnouncerOutlet, Outgoing, Outlet};

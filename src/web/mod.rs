@@ -24,8 +24,6 @@ mod query;
 mod reply;
 mod routes;
 mod server;
-#[cfg(test)]
-mod tests;
 mod view;
 mod waits;
 

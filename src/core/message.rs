@@ -108,3 +108,6 @@ fn lifecycle(
     out.push('}');
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,3 +114,6 @@ impl Rules {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

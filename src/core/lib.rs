@@ -15,6 +15,8 @@ pub mod inbound;
 pub mod matching;
 pub mod message;
 mod model;
+#[cfg(test)]
+mod properties;
 pub mod publish;
 pub mod reply_to;
 pub mod retry;

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 enum Step {
     Publish(Asked),
+    /// What the `n`th publish so far asked, asked afresh.
+    AskAgain(prop::sample::Index),
     /// The `n`th publish so far once more, as a source redelivers it.
     Redeliver(prop::sample::Index),
     Answer(Said),
@@ -44,7 +46,7 @@ fn pick(from: &'static [&'static str]) -> impl Strategy<Value = &'static str> + 
 
 fn identity() -> impl Strategy<Value = (&'static str, &'static str, &'static str)> {
     // Mostly one question, so that things happen to it.
-    let often = |from: &'static [&'static str]| prop_oneof![4 => Just(from[0]), 1 => pick(from)];
+    let often = |from: &'static [&'static str]| prop_oneof![8 => Just(from[0]), 1 => pick(from)];
     (often(&TENANTS), often(&THREADS), often(&QUESTION_IDS))
 }
 
@@ -105,7 +107,8 @@ fn said() -> impl Strategy<Value = Said> {
 fn step() -> impl Strategy<Value = Step> {
     let any_index = any::<prop::sample::Index>;
     prop_oneof![
-        6 => asked().prop_map(Step::Publish),
+        3 => asked().prop_map(Step::Publish),
+        4 => any_index().prop_map(Step::AskAgain),
         2 => any_index().prop_map(Step::Redeliver),
         4 => said().prop_map(Step::Answer),
         1 => any_index().prop_map(Step::Cancel),
@@ -306,14 +309,21 @@ fn run(again: Again, steps: Vec<Step>) {
     for step in steps {
         let before = (store.waits().to_vec(), store.outbox().to_vec());
         let at = Time::from_millis(now);
-        match &step {
-            Step::Publish(asked) => {
-                let n = published.len();
-                let sent = publish(asked, n, now);
-                let outcome = store.publish(&sent, at).unwrap();
-                assert_eq!(publish_in_words(outcome), reading.publish(asked, n, now), "{step:?}");
-                published.push((asked.clone(), sent));
+        let asked = match &step {
+            Step::Publish(asked) => Some(asked.clone()),
+            Step::AskAgain(index) if !published.is_empty() => {
+                Some(published[index.index(published.len())].0.clone())
             }
+            _ => None,
+        };
+        if let Some(asked) = asked {
+            let n = published.len();
+            let sent = publish(&asked, n, now);
+            let outcome = store.publish(&sent, at).unwrap();
+            assert_eq!(publish_in_words(outcome), reading.publish(&asked, n, now), "{step:?}");
+            published.push((asked, sent));
+        }
+        match &step {
             Step::Redeliver(index) if !published.is_empty() => {
                 let (_, sent) = &published[index.index(published.len())];
                 let outcome = store.publish(sent, at).unwrap();
@@ -340,7 +350,7 @@ fn run(again: Again, steps: Vec<Step>) {
             Step::Deliver(index) if !before.1.is_empty() => {
                 store.delivered(before.1[index.index(before.1.len())].id);
             }
-            Step::Redeliver(_) | Step::Cancel(_) | Step::Deliver(_) => {}
+            _ => {}
         }
         let (sent, waits) = in_words(&store);
         assert_eq!(waits, reading.waits_in_words(), "{step:?}");

@@ -2,6 +2,7 @@
 //!
 //! jiter does the scanning (it refuses lone surrogates, `NaN` and `Infinity`, and never turns a
 //! number into a float unless asked). Everything here refuses nesting deeper than [`MAX_DEPTH`].
+//! jiter's own bound: integer digits beyond 4,300, which Python does not write either, are refused.
 
 use jiter::{Jiter, JiterError, Peek};
 use std::borrow::Cow;

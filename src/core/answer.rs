@@ -183,3 +183,6 @@ fn action_allowed(envelope: &Envelope, answer: &[u8]) -> bool {
         .filter(|(key, _)| key == "action")
         .all(|(_, action)| allowed.iter().any(|a| json::same_value(a, action)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -291,3 +291,6 @@ fn answer_ttl(fields: &Fields<'_>) -> Result<Option<Duration>, Refusal> {
         Err(bad) => Err(Refusal::new("answer_ttl", bad.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -179,3 +179,6 @@ fn open(
     ops.extend(delivery);
     (PublishOutcome::New(generation), ops)
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,6 +61,8 @@ impl Registry {
         registry.add(&[Purpose::Announce], Arc::new(answerback_sns::SnsKind));
         #[cfg(feature = "sqs")]
         registry.add(&[Purpose::Announce, Purpose::Answer], Arc::new(answerback_sqs::SqsKind));
+        #[cfg(feature = "dynamodb")]
+        registry.add(&[Purpose::Announce], Arc::new(answerback_dynamodb::DynamoDbKind));
         registry
     }
 

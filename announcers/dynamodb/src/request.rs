@@ -148,14 +148,12 @@ pub(crate) fn item(
     fit(item)
 }
 
-fn fit(mut item: Item) -> Result<Item, Outcome> {
+fn fit(item: Item) -> Result<Item, Outcome> {
     let whole = value::item_bytes(&item);
     if whole <= MAX_ITEM_BYTES {
         return Ok(item);
     }
-    item.remove(QUESTION);
-    item.remove(ENVELOPE);
-    item.insert(OVERSIZE.to_owned(), AttributeValue::Bool(true));
+    let item = without_large(item);
     let rest = value::item_bytes(&item);
     if rest <= MAX_ITEM_BYTES {
         return Ok(item);
@@ -167,6 +165,14 @@ fn fit(mut item: Item) -> Result<Item, Outcome> {
              {MAX_ITEM_BYTES}: send fewer or smaller other fields"
         ),
     })
+}
+
+/// A row without question and envelope, and marked so.
+pub(crate) fn without_large(mut item: Item) -> Item {
+    item.remove(QUESTION);
+    item.remove(ENVELOPE);
+    item.insert(OVERSIZE.to_owned(), AttributeValue::Bool(true));
+    item
 }
 
 /// The deadline as the envelope has it, or `never`.

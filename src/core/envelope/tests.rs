@@ -332,5 +332,3 @@ fn questions_are_the_same_by_value() {
     assert!(!same("[1,2]", "[2,1]"));
     assert!(!same("null", "false"));
 }
-
-mod cases;

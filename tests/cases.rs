@@ -1,7 +1,9 @@
 //! What agent-wait really sends (`tests/cases`), judged one by one in `tests/cases/judged.txt`.
 
-use super::parse;
-use answerback_contract::{Generation, json};
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use answerback_contract::{Bytes, Generation, json};
+use answerback_core::Envelope;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +38,7 @@ fn what_agent_wait_sends_is_judged_as_reviewed() {
 
 /// How one body is taken; with all that must hold of a body that is.
 fn judge(raw: &str) -> String {
-    let envelope = match parse(raw) {
+    let envelope = match Envelope::parse(Bytes::copy_from_slice(raw.as_bytes())) {
         Ok(envelope) => envelope,
         Err(refusal) => return format!("refused: {refusal}"),
     };

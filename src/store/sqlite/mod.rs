@@ -76,7 +76,6 @@ pub struct SqliteStore {
     /// A lane leases one call at a time.
     turns: Mutex<HashMap<DestinationId, Arc<tokio::sync::Mutex<()>>>>,
     ended: tokio::sync::Mutex<Option<oneshot::Receiver<()>>>,
-    lock: Mutex<Option<FileLock>>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -131,6 +130,8 @@ impl SqliteStore {
             .name("store-writer".to_owned())
             .spawn(move || {
                 writer.run(received);
+                // Only now may another daemon have the file.
+                drop(lock);
                 let _ = ending.send(());
             })
             .map_err(OpenError::Thread)?;
@@ -141,7 +142,6 @@ impl SqliteStore {
             readers,
             turns: Mutex::default(),
             ended: tokio::sync::Mutex::new(Some(ended)),
-            lock: Mutex::new(lock),
         })
     }
 
@@ -398,6 +398,5 @@ impl Store for SqliteStore {
         if let Some(ended) = self.ended.lock().await.take() {
             let _ = ended.await;
         }
-        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

@@ -1,0 +1,177 @@
+//! What a file adds: it survives, is guarded, and fills up.
+
+use crate::kit::{
+    announcer, announcing, answer, ask, at, dead, delivered, lease, open_file, outbox, retry_at,
+    routed, traffic, wait, waits,
+};
+use answerback::contract::WaitState;
+use answerback::core::{OutboxState, PublishOutcome, Rules};
+use answerback::store::sqlite::{Location, OpenError, SqliteOptions, SqliteStore};
+use answerback::store::{Depth, KeptReply, Settled, Settlement, Store, StoreError};
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+fn try_open(path: &Path) -> Result<SqliteStore, OpenError> {
+    SqliteStore::open(SqliteOptions {
+        location: Location::File(path.to_owned()),
+        rules: Arc::new(Rules::default()),
+        mint: Arc::new(crate::kit::fresh_event_id),
+    })
+}
+
+#[tokio::test]
+async fn everything_survives_a_restart() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    let rules = || routed(&["!a", "b*"], "r");
+    let store = open_file(&path, rules());
+    ask("t", "q1").event("e1").expires(at(50)).send(&store, at(0)).await;
+    ask("t", "q2").send(&store, at(1)).await;
+    ask("t", "q3").send(&store, at(2)).await;
+    let b = lease(&store, &announcer("b"), 9, at(2)).await;
+    store.settle(vec![dead(&b[0]), retry_at(&b[1], at(30))], at(3)).await.unwrap();
+    let a = lease(&store, &announcer("a"), 9, at(2)).await;
+    store.answer(answer("t", "q2", "[2]"), at(4)).await.unwrap();
+    store.set_paused(announcer("b"), true).await.unwrap();
+    let reply = KeptReply { body_hash: [7; 32], status: 202, body: b"x".to_vec() };
+    store.keep_reply("k".to_owned(), reply.clone(), at(4)).await.unwrap();
+    let (all, sent, depths) = (waits(&store).await, traffic(&store).await, store.depths().await);
+    let kept = wait(&store, "t", "q2").await;
+    store.close().await;
+
+    let store = open_file(&path, rules());
+    assert_eq!(waits(&store).await, all);
+    assert_eq!(traffic(&store).await, sent);
+    assert_eq!(*wait(&store, "t", "q2").await, *kept);
+    let by = |d: &Depth| d.destination.clone();
+    let (mut before, mut after) = (depths.unwrap(), store.depths().await.unwrap());
+    before.sort_by_key(by);
+    after.sort_by_key(by);
+    assert_eq!(before, after);
+    assert_eq!(store.paused().await.unwrap(), [announcer("b")]);
+    assert_eq!(store.kept_reply("k".to_owned(), at(5)).await.unwrap(), Some(reply));
+    assert_eq!(store.next_deadline().await.unwrap(), Some(at(50)));
+    let again = ask("t", "q1").event("e1").send(&store, at(5)).await;
+    assert!(matches!(again.outcome, PublishOutcome::Duplicate(_)));
+    // Leases ended with the process that had them.
+    let lost = Settlement { id: a[0].id, lease: a[0].lease, settled: Settled::Delivered };
+    store.settle(vec![lost], at(5)).await.unwrap();
+    let fresh = lease(&store, &announcer("a"), 9, at(5)).await;
+    assert_eq!((fresh.len(), fresh[0].id), (1, a[0].id));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_second_daemon_is_told_who_has_the_file() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    let store = open_file(&path, announcing(&[]));
+    let error = try_open(&path).unwrap_err();
+    let pid = std::process::id().to_string();
+    assert!(matches!(error, OpenError::Locked { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(&pid) && text.contains("a.db"), "{text}");
+    store.close().await;
+    try_open(&path).unwrap();
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_is_said_with_its_cure() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let refused = |name: &str| try_open(&path(name)).unwrap_err();
+    std::fs::write(path("text.db"), "not a database, but long enough to be looked at".repeat(50))
+        .unwrap();
+    assert!(matches!(refused("text.db"), OpenError::Foreign { .. }));
+    let other = rusqlite::Connection::open(path("other.db")).unwrap();
+    other.execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
+    assert!(matches!(refused("other.db"), OpenError::Foreign { .. }));
+    assert!(matches!(refused("missing/a.db"), OpenError::File { .. }));
+    std::fs::create_dir(path("directory.db")).unwrap();
+    assert!(matches!(refused("directory.db"), OpenError::File { .. }));
+    try_open(&path("newer.db")).unwrap().close().await;
+    let newer = rusqlite::Connection::open(path("newer.db")).unwrap();
+    newer
+        .execute(
+            "INSERT INTO refinery_schema_history (version, name, applied_on, checksum) \
+             VALUES (999, 'later', '2030-01-01T00:00:00Z', '1')",
+            [],
+        )
+        .unwrap();
+    let error = refused("newer.db");
+    assert!(matches!(error, OpenError::Newer { found: 999, .. }), "{error:?}");
+    assert!(error.to_string().contains("install"), "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_else_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = TempDir::new().unwrap();
+    let store = open_file(&directory.path().join("a.db"), announcing(&[]));
+    ask("t", "q").send(&store, at(0)).await;
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", entry.path());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_and_loses_nothing_and_recovers() {
+    let directory = TempDir::new().unwrap();
+    let store = Arc::new(open_file(&directory.path().join("a.db"), announcing(&["a"])));
+    let big = format!("\"{}\"", "x".repeat(20_000));
+    ask("t", "first").send(&*store, at(0)).await;
+    store.limit_pages(200).await.unwrap();
+    let mut acknowledged = vec!["first".to_owned()];
+    let mut refused = 0;
+    for n in 0..100 {
+        let question = format!("q{n}");
+        let asked = ask("t", &question).question(&big).publish();
+        match store.publish(vec![asked], at(1)).await {
+            Ok(_) => acknowledged.push(question),
+            Err(StoreError::Unavailable(why)) => {
+                assert!(why.contains("full"), "{why}");
+                refused += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 0 && acknowledged.len() > 5, "{refused} {}", acknowledged.len());
+    // Reading goes on, and so does leasing.
+    assert_eq!(waits(&*store).await.len(), acknowledged.len());
+    let out = lease(&*store, &announcer("a"), 500, at(2)).await;
+    assert_eq!(out.len(), acknowledged.len());
+    store.limit_pages(100_000).await.unwrap();
+    store.settle(out.iter().map(delivered).collect(), at(3)).await.unwrap();
+    ask("t", "last").question(&big).send(&*store, at(4)).await;
+    acknowledged.push("last".to_owned());
+    let kept: Vec<_> = waits(&*store).await.into_iter().map(|(question, ..)| question).collect();
+    assert_eq!(kept, acknowledged);
+    assert!(waits(&*store).await.iter().all(|(.., state)| *state == WaitState::Open));
+    let rows = outbox(&*store).await;
+    let delivered = rows.iter().filter(|row| row.state == OutboxState::Delivered).count();
+    assert_eq!(delivered, acknowledged.len() - 1);
+    let depths = store.depths().await.unwrap();
+    assert_eq!((depths.len(), depths[0].queued), (1, 1), "what was rolled back is not counted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_grows_is_moved_into_the_file_beside_the_writer() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    let store = open_file(&path, announcing(&[]));
+    let big = format!("\"{}\"", "x".repeat(500_000));
+    for n in 0..60 {
+        ask("t", &format!("q{n}")).question(&big).send(&store, at(0)).await;
+    }
+    let grown = std::fs::metadata(&path).unwrap().len();
+    assert!(grown > 4_000_000, "{grown}");
+    store.close().await;
+    let log = std::fs::metadata(directory.path().join("a.db-wal"));
+    assert!(log.is_err() || log.unwrap().len() == 0, "all of it at the end");
+    let store = open_file(&path, announcing(&[]));
+    assert_eq!(waits(&store).await.len(), 60);
+}

@@ -1,0 +1,552 @@
+//! Random work on a store and on a model that is too simple to be wrong: both must say the same.
+//!
+//! The model asks the same core what follows and keeps it in plain lists, with no index, no cursor
+//! and no cache. What is tried here is the store's own part: identities, dedupe keys, order,
+//! leases, withdrawals, counts.
+
+use crate::kit::{announcer, any_wait, ask, open, outbox, route, tenant};
+use answerback::contract::{DedupeRest, Event, EventId, Generation, Time, WaitState};
+use answerback::core::{
+    self, AnswerOutcome, Destination, Name, Op, OutboxId, OutboxState, Publish, PublishOutcome,
+    RouteRule, Rules, Wait, WaitId, WaitRef,
+};
+use answerback::store::sqlite::{Location, SqliteStore};
+use answerback::store::{LeaseRequest, Retried, Retry, Settled, Settlement, Store};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What is done; numbers pick among what there is.
+#[derive(Clone, Debug)]
+enum Step {
+    Publish { thread: u8, question: u8, value: u8, event: u8, expires: Option<u8>, default: bool },
+    Answer { thread: u8, question: u8, generation: u8, value: u8 },
+    Cancel(u8),
+    TimeOut(u8),
+    Lease { to: u8, limit: u8 },
+    Settle { which: u8, how: u8 },
+    Retry(u8),
+    RetryAll,
+    Pulled(u8),
+    Advance(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..2_u8, 0..3_u8, 0..2_u8, 0..8_u8, proptest::option::of(0..6_u8), any::<bool>())
+            .prop_map(|(thread, question, value, event, expires, default)| Step::Publish {
+                thread, question, value, event, expires, default
+            }),
+        3 => (0..2_u8, 0..3_u8, 1..4_u8, 0..2_u8).prop_map(|(thread, question, generation, value)| {
+            Step::Answer { thread, question, generation, value }
+        }),
+        1 => any::<u8>().prop_map(Step::Cancel),
+        1 => (1..4_u8).prop_map(Step::TimeOut),
+        6 => (0..4_u8, 1..4_u8).prop_map(|(to, limit)| Step::Lease { to, limit }),
+        6 => (any::<u8>(), 0..4_u8).prop_map(|(which, how)| Step::Settle { which, how }),
+        1 => any::<u8>().prop_map(Step::Retry),
+        1 => Just(Step::RetryAll),
+        1 => any::<u8>().prop_map(Step::Pulled),
+        2 => (1..4_u8).prop_map(Step::Advance),
+    ]
+}
+
+const HOLD: Duration = Duration::from_millis(30);
+const TICK: Duration = Duration::from_millis(10);
+/// `q:2` is a question's name and another question's second dedupe key.
+const QUESTIONS: [&str; 3] = ["q", "q:2", "p"];
+const THREADS: [&str; 2] = ["t", "u"];
+
+fn rules() -> Rules {
+    let mut rules = crate::kit::announcing(&["!ordered*", "loose"]);
+    // Answers of thread t go by a route, the others are fetched.
+    let mut matcher = core::matching::Matcher::default();
+    matcher.thread_prefixes.push("t".to_owned());
+    rules.routes.push(RouteRule { name: Name::new("r"), tenant: tenant(), matcher, pull: false });
+    rules
+}
+
+fn destination(n: u8) -> Destination {
+    match n {
+        0 => announcer("ordered"),
+        1 => announcer("loose"),
+        2 => route("r"),
+        _ => Destination::Pull,
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    wait: i64,
+    destination: Destination,
+    event: Event,
+    order: Option<i64>,
+    state: OutboxState,
+    /// Queued, and none of its order is before it.
+    ready: bool,
+    due: Time,
+    attempts: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    id: usize,
+    lease: u64,
+    destination: Destination,
+    order: Option<i64>,
+    until: Time,
+}
+
+/// Numbers are positions plus one.
+struct Model {
+    rules: Rules,
+    now: Time,
+    waits: Vec<Wait>,
+    events: BTreeSet<(String, String, String)>,
+    messages: Vec<Message>,
+    held: Vec<Held>,
+}
+
+impl Model {
+    fn newest(&self, thread: &str, question: &str) -> Option<&Wait> {
+        self.waits
+            .iter()
+            .rev()
+            .find(|w| w.thread_id.as_str() == thread && w.question_id.as_str() == question)
+    }
+
+    fn publish(&mut self, asked: &Publish) -> (PublishOutcome, DedupeRest) {
+        let (thread, question) = (asked.envelope.thread_id(), asked.envelope.question_id());
+        let seen = (
+            thread.as_str().to_owned(),
+            question.as_str().to_owned(),
+            asked.event_id.as_str().to_owned(),
+        );
+        let newest = self.newest(thread.as_str(), question.as_str()).cloned();
+        let (outcome, ops) = core::publish::decide(
+            newest.as_ref(),
+            self.events.contains(&seen),
+            asked,
+            &self.rules,
+            self.now,
+            &mut crate::kit::fresh_event_id,
+        )
+        .unwrap();
+        self.events.insert(seen);
+        self.carry_out(ops);
+        let newest = self.newest(thread.as_str(), question.as_str()).unwrap();
+        (outcome, newest.rest.clone())
+    }
+
+    fn carry_out(&mut self, ops: Vec<Op>) {
+        let mut opened = None;
+        for op in ops {
+            match op {
+                Op::Open(new) => {
+                    let id = WaitId(i64::try_from(self.waits.len()).unwrap() + 1);
+                    let rest = (1..)
+                        .map(|n| DedupeRest::choice(&new.question_id, n))
+                        .find(|rest| self.waits.iter().all(|w| w.rest != *rest))
+                        .unwrap();
+                    opened = Some(id);
+                    self.waits.push(Wait {
+                        id,
+                        rest,
+                        tenant: new.tenant,
+                        thread_id: new.thread_id,
+                        question_id: new.question_id,
+                        generation: new.generation,
+                        run_id: new.run_id,
+                        state: new.state,
+                        envelope: new.envelope,
+                        taken_over: None,
+                        event_id: new.event_id,
+                        created_at: new.created_at,
+                        expires_at: new.expires_at,
+                        closed_at: new.closed_at,
+                        answer: new.answer,
+                        resends: 0,
+                        note: new.note,
+                    });
+                }
+                Op::Close { wait, state, at, answer, note } => {
+                    let kept = self.wait_mut(wait);
+                    kept.state = state;
+                    kept.closed_at = Some(at);
+                    kept.answer = answer;
+                    kept.note = note.or(kept.note.take());
+                    for n in 0..self.messages.len() {
+                        let message = &self.messages[n];
+                        if message.wait == wait.0 && message.event.ends_with_the_wait() {
+                            self.leave_queue(n, OutboxState::Withdrawn);
+                        }
+                    }
+                }
+                Op::TakeOver { wait, envelope } => {
+                    self.wait_mut(wait).taken_over = Some(envelope);
+                }
+                Op::Remember { .. } => {}
+                Op::Resent { wait, resends } => self.wait_mut(wait).resends = resends,
+                Op::Send { wait, send } => {
+                    let wait = match wait {
+                        WaitRef::Existing(wait) => wait,
+                        WaitRef::Opened => opened.unwrap(),
+                    };
+                    let order = send.order.map(|key| key.0);
+                    self.messages.push(Message {
+                        wait: wait.0,
+                        destination: send.destination,
+                        event: send.event,
+                        order,
+                        state: OutboxState::Queued,
+                        ready: !self.has_queued(order),
+                        due: send.at,
+                        attempts: 0,
+                    });
+                }
+            }
+        }
+    }
+
+    fn wait_mut(&mut self, id: WaitId) -> &mut Wait {
+        &mut self.waits[usize::try_from(id.0).unwrap() - 1]
+    }
+
+    fn has_queued(&self, order: Option<i64>) -> bool {
+        order.is_some()
+            && self.messages.iter().any(|m| m.state == OutboxState::Queued && m.order == order)
+    }
+
+    /// Ends a queued message; the oldest of its order that is left comes next.
+    fn leave_queue(&mut self, n: usize, state: OutboxState) {
+        if self.messages[n].state != OutboxState::Queued {
+            return;
+        }
+        let (order, was_ready) = (self.messages[n].order, self.messages[n].ready);
+        self.messages[n].state = state;
+        self.messages[n].ready = false;
+        let of_order = |m: &&mut Message| m.state == OutboxState::Queued && m.order == order;
+        if order.is_some()
+            && was_ready
+            && let Some(next) = self.messages.iter_mut().find(of_order)
+        {
+            next.ready = true;
+        }
+    }
+
+    /// What a lane must be given: due, first in order, not out, the longest due first.
+    fn lease(&mut self, to: &Destination, limit: usize) -> Vec<usize> {
+        self.held.retain(|held| held.destination != *to || held.until > self.now);
+        let mut due: Vec<(Time, usize)> = Vec::new();
+        for (n, message) in self.messages.iter().enumerate() {
+            let queued = message.ready && message.destination == *to && message.due <= self.now;
+            if queued && !self.held.iter().any(|held| held.id == n) {
+                due.push((message.due, n));
+            }
+        }
+        due.sort_unstable();
+        let mut given = Vec::new();
+        for (_, n) in due {
+            let order = self.messages[n].order;
+            let out = |held: &Held| held.order == order && held.until > self.now;
+            if given.len() < limit && !(order.is_some() && self.held.iter().any(out)) {
+                let until = self.now.after(HOLD);
+                self.held.push(Held { id: n, lease: 0, destination: to.clone(), order, until });
+                given.push(n);
+            }
+        }
+        given
+    }
+
+    fn settle(&mut self, id: usize, lease: u64, how: &Settled) {
+        let at = self.held.iter().position(|held| held.id == id && held.lease == lease);
+        let message = &mut self.messages[id];
+        let queued = message.state == OutboxState::Queued;
+        if message.state == OutboxState::Withdrawn && *how == Settled::Delivered {
+            message.state = OutboxState::Delivered;
+            message.attempts += 1;
+        }
+        let Some(at) = at else { return };
+        self.held.remove(at);
+        if !queued {
+            return;
+        }
+        if *how != Settled::Released {
+            message.attempts += 1;
+        }
+        match how {
+            Settled::Delivered => self.leave_queue(id, OutboxState::Delivered),
+            Settled::Dead { .. } => self.leave_queue(id, OutboxState::Dead),
+            Settled::RetryAt { at, .. } => message.due = *at,
+            Settled::Released => {}
+        }
+    }
+
+    fn retry(&mut self, n: usize) -> bool {
+        let Some(message) = self.messages.get(n) else { return false };
+        let over = self.waits[usize::try_from(message.wait).unwrap() - 1].state.is_over();
+        if message.state != OutboxState::Dead || (message.event.ends_with_the_wait() && over) {
+            return false;
+        }
+        let ready = !self.has_queued(message.order);
+        let now = self.now;
+        let message = &mut self.messages[n];
+        (message.state, message.ready, message.due, message.attempts) =
+            (OutboxState::Queued, ready, now, 0);
+        true
+    }
+}
+
+/// The store and the model, side by side.
+struct Both {
+    store: SqliteStore,
+    model: Model,
+    /// Every lease ever given: also those that are over, to be settled in vain.
+    leases: Vec<(usize, u64)>,
+}
+
+impl Both {
+    fn new(location: Location) -> Self {
+        let start = Time::from_millis(1_000_000);
+        let model = Model {
+            rules: rules(),
+            now: start,
+            waits: Vec::new(),
+            events: BTreeSet::new(),
+            messages: Vec::new(),
+            held: Vec::new(),
+        };
+        Self { store: open(location, rules()), model, leases: Vec::new() }
+    }
+
+    async fn step(&mut self, step: &Step) {
+        let now = self.model.now;
+        match step {
+            Step::Publish { thread, question, value, event, expires, default } => {
+                let (thread, question) =
+                    (THREADS[usize::from(*thread)], QUESTIONS[usize::from(*question)]);
+                let mut asked = ask(thread, question).question(&value.to_string());
+                if let Some(ticks) = expires {
+                    asked = asked.expires(now.after(TICK * u32::from(*ticks)));
+                }
+                if *default {
+                    asked = asked.with("default", "\"no\"");
+                }
+                let mut publish = asked.publish();
+                if *event < 4 {
+                    publish.event_id = EventId::new(&format!("e{event}")).unwrap();
+                }
+                let told = self.store.publish(vec![publish.clone()], now).await.unwrap();
+                assert_eq!((told[0].outcome, told[0].rest.clone()), self.model.publish(&publish));
+            }
+            Step::Answer { thread, question, generation, value } => {
+                let (thread, question) =
+                    (THREADS[usize::from(*thread)], QUESTIONS[usize::from(*question)]);
+                let mut request = crate::kit::answer(thread, question, &value.to_string());
+                let generation = Generation::new(u32::from(*generation)).unwrap();
+                request.answer.generation = generation;
+                let told = self.store.answer(request.clone(), now).await.unwrap();
+                let wait = self.model.waits.iter().find(|w| {
+                    w.thread_id.as_str() == thread
+                        && w.question_id.as_str() == question
+                        && w.generation == generation
+                });
+                let ids = &mut crate::kit::fresh_event_id;
+                let (outcome, ops) =
+                    core::answer::decide(wait, &request, &self.model.rules, now, ids).unwrap();
+                assert_eq!(told.outcome, outcome);
+                assert_eq!(told.wait.is_none(), outcome == AnswerOutcome::NotFound);
+                self.model.carry_out(ops);
+            }
+            Step::Cancel(which) => {
+                let Some(wait) = pick(&self.model.waits, *which) else { return };
+                let told = self.store.cancel(wait.id, now).await.unwrap().unwrap();
+                let ids = &mut crate::kit::fresh_event_id;
+                let (outcome, ops) = core::cancel(wait, &self.model.rules, now, ids).unwrap();
+                assert_eq!(told.outcome, outcome);
+                self.model.carry_out(ops);
+            }
+            Step::TimeOut(limit) => self.time_out(usize::from(*limit)).await,
+            Step::Lease { to, limit } => {
+                let to = destination(*to);
+                self.lease(&to, usize::from(*limit)).await;
+            }
+            Step::Settle { which, how } => {
+                let Some((id, lease)) = pick(&self.leases, *which).copied() else { return };
+                let how = match how {
+                    0 => Settled::Delivered,
+                    1 => Settled::Released,
+                    2 => Settled::Dead { reason: "refused", error: String::new() },
+                    _ => Settled::RetryAt { at: now.after(TICK), error: String::new() },
+                };
+                self.model.settle(id, lease, &how);
+                let id = OutboxId(i64::try_from(id).unwrap() + 1);
+                let settlement = Settlement { id, lease, settled: how };
+                self.store.settle(vec![settlement], now).await.unwrap();
+            }
+            Step::Retry(which) => {
+                let n = usize::from(*which) % (self.model.messages.len() + 1);
+                let id = OutboxId(i64::try_from(n).unwrap() + 1);
+                let announcement =
+                    self.model.messages.get(n).is_none_or(|m| m.destination.is_announcer());
+                let what = if announcement { Retry::Announcement(id) } else { Retry::Delivery(id) };
+                let told = self.store.retry(tenant(), what, now).await.unwrap();
+                assert_eq!(matches!(told, Retried::Queued(1, _)), self.model.retry(n));
+            }
+            Step::RetryAll => {
+                let what = Retry::Announcer(Name::new("ordered"));
+                let told = self.store.retry(tenant(), what, now).await.unwrap();
+                let mut queued = 0;
+                for n in 0..self.model.messages.len() {
+                    let ordered = self.model.messages[n].destination == announcer("ordered");
+                    queued += usize::from(ordered && self.model.retry(n));
+                }
+                assert!(matches!(told, Retried::Queued(n, _) if n == queued), "{told:?}");
+            }
+            Step::Pulled(which) => {
+                let Some(wait) = pick(&self.model.waits, *which) else { return };
+                let id = wait.id;
+                let told = self.store.pulled(id, now).await.unwrap();
+                let mut any = false;
+                for n in 0..self.model.messages.len() {
+                    let message = &mut self.model.messages[n];
+                    if message.wait == id.0 && message.destination == Destination::Pull {
+                        any = true;
+                        if message.state == OutboxState::Queued {
+                            message.attempts += 1;
+                            self.model.leave_queue(n, OutboxState::Delivered);
+                        }
+                    }
+                }
+                assert_eq!(told, any);
+            }
+            Step::Advance(ticks) => self.model.now = now.after(TICK * u32::from(*ticks)),
+        }
+    }
+
+    async fn time_out(&mut self, limit: usize) {
+        let now = self.model.now;
+        let told = self.store.time_out(limit, now).await.unwrap();
+        let mut due: Vec<(Time, WaitId)> = self
+            .model
+            .waits
+            .iter()
+            .filter(|w| w.state == WaitState::Open)
+            .filter_map(|w| w.expires_at.filter(|at| *at <= now).map(|at| (at, w.id)))
+            .collect();
+        due.sort_unstable();
+        due.truncate(limit);
+        let ended: Vec<_> = told.waits.iter().map(|(id, at)| (*at, *id)).collect();
+        assert_eq!(ended, due);
+        for (_, id) in due {
+            let wait = self.model.wait_mut(id).clone();
+            let ids = &mut crate::kit::fresh_event_id;
+            let ops = core::deadline(&wait, &self.model.rules, now, ids).unwrap().unwrap();
+            self.model.carry_out(ops);
+        }
+        let open = self.model.waits.iter().filter(|w| w.state == WaitState::Open);
+        assert_eq!(told.next, open.filter_map(|w| w.expires_at).min());
+    }
+
+    async fn lease(&mut self, to: &Destination, limit: usize) {
+        let now = self.model.now;
+        if *to == Destination::Pull {
+            return;
+        }
+        let request = LeaseRequest { destination: to.clone(), limit, bytes: 1 << 20, hold: HOLD };
+        let told = self.store.lease(request, now).await.unwrap();
+        let given = self.model.lease(to, limit);
+        let ids: Vec<usize> =
+            told.messages.iter().map(|m| usize::try_from(m.id.0).unwrap() - 1).collect();
+        assert_eq!(ids, given, "to {to:?} at {now:?}");
+        for message in told.messages {
+            let id = usize::try_from(message.id.0).unwrap() - 1;
+            assert_eq!(message.attempts, self.model.messages[id].attempts);
+            assert_eq!(*message.wait, *self.wait_as_modelled(message.wait.id, &message.wait));
+            let held = self.model.held.iter_mut().find(|held| held.id == id).unwrap();
+            held.lease = message.lease;
+            self.leases.push((id, message.lease));
+        }
+    }
+
+    /// The model's wait; ids of events are each side's own.
+    fn wait_as_modelled(&self, id: WaitId, told: &Wait) -> Box<Wait> {
+        let wait = &self.model.waits[usize::try_from(id.0).unwrap() - 1];
+        Box::new(Wait { event_id: told.event_id.clone(), ..wait.clone() })
+    }
+
+    async fn compare(&self) {
+        let mut waits = self.store.list_waits(any_wait()).await.unwrap();
+        waits.reverse();
+        assert_eq!(waits.len(), self.model.waits.len());
+        for wait in waits {
+            assert_eq!(*wait, *self.wait_as_modelled(wait.id, &wait));
+        }
+        let rows = outbox(&self.store).await;
+        assert_eq!(rows.len(), self.model.messages.len());
+        let mut depths = BTreeMap::new();
+        for (row, message) in rows.iter().zip(&self.model.messages) {
+            assert_eq!((row.state, row.event), (message.state, message.event), "{row:?}");
+            assert_eq!((row.wait.0, row.attempts), (message.wait, message.attempts), "{row:?}");
+            assert_eq!(row.destination, message.destination);
+            if message.state == OutboxState::Queued {
+                assert_eq!(row.next_attempt_at, Some(message.due));
+                *depths.entry(row.destination.clone()).or_insert(0) += 1;
+            }
+        }
+        let told = self.store.depths().await.unwrap();
+        assert_eq!(
+            told.into_iter().map(|d| (d.destination, d.queued)).collect::<BTreeMap<_, _>>(),
+            depths
+        );
+    }
+
+    /// Everything queued can be brought out: nothing is stuck.
+    async fn drain(&mut self) {
+        self.model.now = self.model.now.after(Duration::from_secs(10));
+        loop {
+            let mut any = false;
+            for to in 0..3 {
+                let from = self.leases.len();
+                self.lease(&destination(to), 5).await;
+                for (id, lease) in self.leases.split_off(from) {
+                    any = true;
+                    self.model.settle(id, lease, &Settled::Delivered);
+                    let id = OutboxId(i64::try_from(id).unwrap() + 1);
+                    let end = Settlement { id, lease, settled: Settled::Delivered };
+                    self.store.settle(vec![end], self.model.now).await.unwrap();
+                }
+            }
+            if !any {
+                break;
+            }
+        }
+        let depths = self.store.depths().await.unwrap();
+        assert!(depths.iter().all(|d| d.destination == Destination::Pull), "{depths:?}");
+    }
+}
+
+fn pick<T>(from: &[T], which: u8) -> Option<&T> {
+    from.get(usize::from(which) % from.len().max(1))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_does_what_a_simple_model_does(steps in prop::collection::vec(step(), 1..120)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut both = Both::new(Location::Memory);
+            for (n, step) in steps.iter().enumerate() {
+                both.step(step).await;
+                if n % 10 == 0 {
+                    both.compare().await;
+                }
+            }
+            both.compare().await;
+            both.drain().await;
+            both.compare().await;
+        });
+    }
+}

@@ -241,6 +241,7 @@ impl Store for SqliteStore {
     }
 
     async fn lease(&self, request: LeaseRequest, now: Time) -> StoreResult<Lease> {
+        let writer = self.sender()?;
         let Some(id) = self.known(&request.destination) else { return Ok(Lease::default()) };
         let turn = self.turn(id).lock_owned().await;
         let shared = self.shared.clone();
@@ -249,7 +250,7 @@ impl Store for SqliteStore {
             let _turn = turn;
             lease::lease(conn, &shared, id, &request, now)
         };
-        self.lanes.read(self.sender()?, work).await
+        self.lanes.read(writer, work).await
     }
 
     async fn settle(&self, batch: Vec<Settlement>, now: Time) -> StoreResult<Vec<Destination>> {

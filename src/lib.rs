@@ -6,6 +6,7 @@
 //! else here carries it out. ARCHITECTURE.md has the map and the invariants.
 
 pub mod answers;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod daemon;
@@ -13,9 +14,12 @@ pub mod demo;
 pub mod dispatch;
 pub mod intake;
 pub mod metrics;
+mod program;
 pub mod registry;
 pub mod store;
+pub mod telemetry;
 pub mod web;
 
 pub use answerback_contract as contract;
 pub use answerback_core as core;
+pub use program::Answerback;

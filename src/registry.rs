@@ -20,7 +20,7 @@ pub struct Registry {
 }
 
 /// Kinds that exist, but not in this program.
-const ABSENT: [(Purpose, &str, &str); 9] = [
+const ABSENT: [(Purpose, &str, &str); 10] = [
     (Purpose::Announce, "eventbridge", LATER),
     (Purpose::Answer, "lambda", LATER),
     (Purpose::Announce, "sqs", "was left out of this program; build it with the feature sqs"),
@@ -38,6 +38,7 @@ const ABSENT: [(Purpose, &str, &str); 9] = [
     (Purpose::Announce, "kafka", "was left out of this program; build it with the feature kafka"),
     (Purpose::Answer, "http", "was left out of this program; build it with the feature webhook"),
     (Purpose::Answer, "sqs", "was left out of this program; build it with the feature sqs"),
+    (Purpose::Answer, "kafka", "was left out of this program; build it with the feature kafka"),
 ];
 
 const LATER: &str = "is not supported by this version";
@@ -53,16 +54,19 @@ impl Registry {
     #[must_use]
     pub fn with_built_in() -> Self {
         let mut registry = Self::empty();
+        registry.add(&[Purpose::Announce], Arc::new(answerback_log::LogKind));
         #[cfg(feature = "webhook")]
         registry.add(&[Purpose::Announce], Arc::new(answerback_webhook::WebhookKind));
         #[cfg(feature = "webhook")]
         registry.add(&[Purpose::Answer], Arc::new(answerback_webhook::HttpKind));
-        #[cfg(feature = "sns")]
-        registry.add(&[Purpose::Announce], Arc::new(answerback_sns::SnsKind));
         #[cfg(feature = "sqs")]
         registry.add(&[Purpose::Announce, Purpose::Answer], Arc::new(answerback_sqs::SqsKind));
+        #[cfg(feature = "sns")]
+        registry.add(&[Purpose::Announce], Arc::new(answerback_sns::SnsKind));
         #[cfg(feature = "dynamodb")]
         registry.add(&[Purpose::Announce], Arc::new(answerback_dynamodb::DynamoDbKind));
+        #[cfg(feature = "kafka")]
+        registry.add(&[Purpose::Announce, Purpose::Answer], Arc::new(answerback_kafka::KafkaKind));
         registry
     }
 

@@ -24,6 +24,8 @@ mod query;
 mod reply;
 mod routes;
 mod server;
+#[cfg(test)]
+mod tests;
 mod view;
 mod waits;
 

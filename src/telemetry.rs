@@ -10,7 +10,7 @@ use tracing_subscriber::{EnvFilter, Layer as _, filter, fmt};
 
 /// The finest level at which libraries may log. Below it some write out requests with their
 /// bodies, and no question, answer or secret may reach a log at any level (contract, section 0).
-const LIBRARIES: LevelFilter = LevelFilter::INFO;
+const LIBRARIES: LevelFilter = LevelFilter::WARN;
 
 /// Starts logging. A process logs one way: a second call changes nothing.
 pub fn start(telemetry: &Telemetry) {

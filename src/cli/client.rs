@@ -53,13 +53,12 @@ pub(crate) struct Ask {
     path: String,
     query: Vec<(String, String)>,
     body: Option<Bytes>,
-    idempotency_key: Option<String>,
 }
 
 impl Ask {
     /// A request of a path below the daemon's URL, already encoded.
     pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), query: Vec::new(), body: None, idempotency_key: None }
+        Self { method, path: path.into(), query: Vec::new(), body: None }
     }
 
     /// A request of `/v1/<collection>/<id><rest>`. Ids that URLs cannot carry in a path go by
@@ -81,12 +80,6 @@ impl Ask {
     /// With a JSON body.
     pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = Some(body.into());
-        self
-    }
-
-    /// With a key under which repeating it is safe.
-    pub(crate) fn once(mut self, key: String) -> Self {
-        self.idempotency_key = Some(key);
         self
     }
 }
@@ -154,9 +147,6 @@ impl Api {
         let mut request = self.http.request(ask.method, url);
         if let Some(value) = &self.authorization {
             request = request.header(header::AUTHORIZATION, value.clone());
-        }
-        if let Some(key) = ask.idempotency_key {
-            request = request.header("Idempotency-Key", key);
         }
         if let Some(body) = ask.body {
             request = request.header(header::CONTENT_TYPE, "application/json").body(body);

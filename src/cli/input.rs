@@ -2,6 +2,7 @@
 
 use super::exit::Failure;
 use anyhow::Context as _;
+use serde::de::IgnoredAny;
 use std::io::{self, BufRead, Read as _};
 
 /// The most bytes a message is read to: well over what the daemon takes, so that the daemon says
@@ -28,6 +29,8 @@ pub(crate) fn argument(text: &str) -> Result<String, Failure> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Numbered {
     pub(crate) line: usize,
+    /// Whether it is the whole file, so that its line says nothing.
+    pub(crate) alone: bool,
     /// `None` where it is longer than any daemon takes, and was skipped.
     pub(crate) text: Option<Vec<u8>>,
 }
@@ -65,19 +68,20 @@ impl<R: BufRead> Messages<R> {
     /// One a line it is, unless the first line is no message by itself and the next does not start
     /// like one: then all of it is one message.
     fn look_ahead(&mut self) -> io::Result<()> {
-        let Some(first) = self.next_line()? else { return Ok(()) };
-        let complete = first
-            .text
-            .as_ref()
-            .is_none_or(|text| serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok());
-        if complete {
-            self.ahead.push(first);
-            return Ok(());
-        }
+        let Some(mut first) = self.next_line()? else { return Ok(()) };
         let Some(second) = self.next_line()? else {
+            first.alone = true;
             self.ahead.push(first);
             return Ok(());
         };
+        let complete = first
+            .text
+            .as_ref()
+            .is_none_or(|text| serde_json::from_slice::<IgnoredAny>(text).is_ok());
+        if complete {
+            self.ahead = vec![second, first];
+            return Ok(());
+        }
         let closed = |m: &Numbered| m.text.as_ref().is_some_and(|t| t.trim_ascii().ends_with(b"}"));
         let opens = |m: &Numbered| m.text.as_ref().is_none_or(|t| t.trim_ascii().starts_with(b"{"));
         if closed(&first) && opens(&second) {
@@ -90,7 +94,7 @@ impl<R: BufRead> Messages<R> {
         text.push(b'\n');
         self.input.by_ref().take(MAX_MESSAGE).read_to_end(&mut text)?;
         self.whole = true;
-        self.ahead.push(Numbered { line: first.line, text: Some(text) });
+        self.ahead.push(Numbered { line: first.line, alone: true, text: Some(text) });
         Ok(())
     }
 
@@ -106,11 +110,15 @@ impl<R: BufRead> Messages<R> {
                 u64::try_from(read).is_ok_and(|n| n == MAX_MESSAGE) && !text.ends_with(b"\n");
             if too_long {
                 self.skip_line()?;
-                return Ok(Some(Numbered { line: self.line, text: None }));
+                return Ok(Some(Numbered { line: self.line, alone: false, text: None }));
             }
             let trimmed = text.trim_ascii();
             if !trimmed.is_empty() {
-                return Ok(Some(Numbered { line: self.line, text: Some(trimmed.to_vec()) }));
+                return Ok(Some(Numbered {
+                    line: self.line,
+                    alone: false,
+                    text: Some(trimmed.to_vec()),
+                }));
             }
         }
     }
@@ -155,6 +163,13 @@ mod tests {
         assert_eq!(read("{\n \"a\": 1\n}\n"), numbered(&[(1, "{\n\"a\": 1\n}\n")]));
         assert_eq!(read("{\"a\":1}"), numbered(&[(1, "{\"a\":1}")]));
         assert_eq!(read(""), numbered(&[]));
+    }
+
+    #[test]
+    fn a_message_that_is_alone_is_told_apart() {
+        let alone = |text: &str| Messages::new(text.as_bytes()).next().unwrap().unwrap().alone;
+        assert!(alone("{}") && alone("{\n}") && alone("{\"a\":NaN}\n"));
+        assert!(!alone("{}\n{}"));
     }
 
     #[test]

@@ -18,7 +18,10 @@ use std::io::{self, BufRead, BufReader};
 use std::time::Duration;
 
 /// Requests under way at a time: enough for the daemon to commit many together.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 64;
+
+/// Bytes under way at a time, but one message at least.
+const BYTES_AT_ONCE: usize = 8 << 20;
 
 /// How often a message is tried while the daemon says that it cannot take it now.
 const ATTEMPTS: u32 = 5;
@@ -58,7 +61,6 @@ pub(crate) async fn run(args: Publish) -> Result<(), Failure> {
     };
     let mut messages = Messages::new(input);
     let bar = progress(bytes);
-    let run = crate::clock::fresh_ulid(crate::clock::Clock::now(&crate::clock::SystemClock));
     let mut printer = Printer { bar: bar.clone(), json: args.connection.json, gone: false };
     let mut tally = Tally::default();
     let mut waiting: Option<Numbered> = None;
@@ -68,7 +70,7 @@ pub(crate) async fn run(args: Publish) -> Result<(), Failure> {
         if group.is_empty() {
             break;
         }
-        let replies = join_all(group.iter().map(|message| publish(&api, message, &run))).await;
+        let replies = join_all(group.iter().map(|message| publish(&api, message))).await;
         for (message, reply) in group.iter().zip(replies) {
             bar.inc(message.text.as_ref().map_or(0, |t| u64::try_from(t.len()).unwrap_or(0) + 1));
             tally.count(&reply);
@@ -135,7 +137,8 @@ fn next_group<R: BufRead>(
 ) -> io::Result<Vec<Numbered>> {
     let mut group = Vec::new();
     let mut threads = HashSet::new();
-    while group.len() < AT_ONCE {
+    let mut bytes = 0;
+    while group.len() < AT_ONCE && bytes < BYTES_AT_ONCE {
         let message = match waiting.take() {
             Some(message) => message,
             None => match messages.next()? {
@@ -147,6 +150,7 @@ fn next_group<R: BufRead>(
             *waiting = Some(message);
             break;
         }
+        bytes += message.text.as_ref().map_or(0, Vec::len);
         group.push(message);
     }
     Ok(group)
@@ -177,16 +181,14 @@ struct Shown {
     duplicate: bool,
 }
 
-/// Publishes one message; while the daemon cannot take it now, again, under one idempotency key.
-async fn publish(api: &Api, message: &Numbered, run: &str) -> Result<Accepted, Failure> {
+/// Publishes one message; while the daemon says that it took nothing and cannot now, again.
+async fn publish(api: &Api, message: &Numbered) -> Result<Accepted, Failure> {
     let Some(text) = &message.text else {
         return Err(Failure::Usage(
             "it is longer than the 1 MiB that an envelope may have".to_owned(),
         ));
     };
-    let ask = Ask::new(Method::POST, "/v1/waits")
-        .body(text.clone())
-        .once(format!("publish-{run}-{}", message.line));
+    let ask = Ask::new(Method::POST, "/v1/waits").body(text.clone());
     let mut attempt = 1;
     loop {
         match api.ask(ask.clone()).await {
@@ -205,10 +207,7 @@ async fn publish(api: &Api, message: &Numbered, run: &str) -> Result<Accepted, F
 }
 
 fn may_try_again(error: &ApiError) -> bool {
-    matches!(
-        error.code.as_str(),
-        "rate-limit-exceeded" | "store-unavailable" | "shutting-down" | "idempotency-key-in-flight"
-    )
+    matches!(error.code.as_str(), "rate-limit-exceeded" | "store-unavailable" | "shutting-down")
 }
 
 /// Prints one result a message, in the order of the file. Goes on when nobody reads it: what was
@@ -244,7 +243,10 @@ impl Printer {
                     self.out(|| output::json_line(&error.body))?;
                 }
                 let told = failure.message().unwrap_or_default();
-                output::complain(&format!("line {}: {told}", message.line));
+                output::complain(&match message.alone {
+                    true => told,
+                    false => format!("line {}: {told}", message.line),
+                });
                 Ok(())
             }
         })

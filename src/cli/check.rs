@@ -4,14 +4,13 @@ use super::exit::Failure;
 use super::{config_file, output};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::{AnnouncerConfig, Config, ConfigError, RouteConfig, RouteTo, StoreUrl};
-use crate::daemon;
+use crate::daemon::{self, StartError};
 use crate::registry::Registry;
 use crate::store::sqlite::OpenError;
 use answerback_contract::{ConnectError, Connecting, Target};
 use answerback_core::Rules;
 use futures::future::join_all;
 use serde_json::json;
-use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,14 +229,12 @@ async fn try_store(url: StoreUrl, rules: Arc<Rules>) -> Result<String, String> {
             store.close().await;
             probed.map(|()| "ok".to_owned()).map_err(|e| e.to_string())
         }
-        Err(error) => match error.source().and_then(|e| e.downcast_ref()) {
-            // Whoever holds the lock has opened it, which is what was to be found out.
-            Some(OpenError::Locked { holder, .. }) => Ok(match holder {
-                Some(pid) => format!("ok: in use by a running daemon (pid {pid})"),
-                None => "ok: in use by a running daemon".to_owned(),
-            }),
-            _ => Err(chain(&error)),
-        },
+        // Whoever holds the lock has opened it, which is what was to be found out.
+        Err(StartError::OpenStore(OpenError::Locked { holder, .. })) => Ok(match holder {
+            Some(pid) => format!("ok: in use by a running daemon (pid {pid})"),
+            None => "ok: in use by a running daemon".to_owned(),
+        }),
+        Err(error) => Err(chain(&error)),
     }
 }
 

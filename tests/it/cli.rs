@@ -73,7 +73,8 @@ async fn a_question_is_looked_at_answered_and_withdrawn() {
     let answer = daemon.dir().join("answer.json");
     std::fs::write(&answer, "{\"action\": \"approve\", \"n\": 1.10}\n").unwrap();
     let answer = format!("@{}", answer.display());
-    let given = daemon.run(&["waits", "answer", "a/b #1", "--answer", &answer, "--by", "Zoë"]).await;
+    let given =
+        daemon.run(&["waits", "answer", "a/b #1", "--answer", &answer, "--by", "Zoë"]).await;
     assert_eq!((code(&given), out(&given).as_str()), (Some(0), "accepted: a/b #1 is answered\n"));
     let same = ["waits", "answer", "a/b #1", "--answer", "{\"n\":1.1,\"action\":\"approve\"}"];
     assert_eq!(code(&daemon.run(&same).await), Some(0), "the same answer again");
@@ -160,11 +161,14 @@ async fn check_names_problems_with_their_lines_and_tries_what_is_there() {
 
     let text = std::fs::read_to_string(&config).unwrap();
     let wrong = daemon.dir().join("wrong.toml");
-    std::fs::write(&wrong, format!("{text}\n[announcers.a]\ntype = \"webhook\"\nulr = \"x\"\n")).unwrap();
+    std::fs::write(&wrong, format!("{text}\n[announcers.a]\ntype = \"webhook\"\nulr = \"x\"\n"))
+        .unwrap();
     let wrong = daemon.run(&["check", "--config", wrong.to_str().unwrap()]).await;
     assert_eq!(code(&wrong), Some(1));
     let line = text.lines().count() + 4;
-    let told = format!("wrong.toml:{line}: announcers.a.ulr: is no key of this table; did you mean \"url\"?");
+    let told = format!(
+        "wrong.toml:{line}: announcers.a.ulr: is no key of this table; did you mean \"url\"?"
+    );
     assert!(err(&wrong).contains(&told), "{}", err(&wrong));
     assert!(err(&wrong).ends_with("error: 2 problems in the configuration\n"));
 
@@ -173,7 +177,11 @@ async fn check_names_problems_with_their_lines_and_tries_what_is_there() {
     std::fs::write(&away, format!("{text}\n{webhook}")).unwrap();
     let away = daemon.run(&["check", "--connect", "--config", away.to_str().unwrap()]).await;
     assert_eq!(code(&away), Some(1), "{}", out(&away));
-    assert!(out(&away).contains("failed: ") && err(&away).contains("1 of 3 failed"), "{}", err(&away));
+    assert!(
+        out(&away).contains("failed: ") && err(&away).contains("1 of 3 failed"),
+        "{}",
+        err(&away)
+    );
 
     let serve = daemon.run(&["serve", "--config", "missing.toml"]).await;
     assert_eq!(code(&serve), Some(1));

@@ -1,1 +1,4 @@
-fn main() {}
+//! The daemon from outside: the real binary, spoken to over HTTP, with real services around it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod cli;

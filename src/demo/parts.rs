@@ -69,6 +69,8 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(daemon: SocketAddr) -> anyhow::Result<Self> {
+        // reqwest wants a TLS provider though this is plain HTTP; one may be there already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build()?;
         Ok(Self { client, base: format!("http://{daemon}") })
     }

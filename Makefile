@@ -7,8 +7,10 @@ test:
 demo:
 	cargo run --release --locked -- demo
 
+# BENCH="scenario ... --option ...", see bench/README.md
 bench:
-	cargo run --release --locked --package answerback-bench
+	cargo build --release --locked --package answerback --package answerback-bench
+	$${CARGO_TARGET_DIR:-target}/release/answerback-bench $(BENCH)
 
 fmt:
 	cargo fmt --all

@@ -1,0 +1,68 @@
+//! What Linux knows about a process.
+
+use anyhow::{Context, Result};
+
+/// Ticks of the processor times in `/proc/PID/stat`: `USER_HZ`, which is 100 on every Linux that
+/// Rust runs on.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// Processor seconds, user and system, of all threads since the start; exact to 0.01 s.
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = read(pid, "stat")?;
+    ticks(&stat).map(|t| t as f64 / TICKS_A_SECOND).context("an unknown form of /proc/PID/stat")
+}
+
+/// The largest resident memory so far, in KiB.
+pub(crate) fn peak_kib(pid: u32) -> Result<u64> {
+    kib(&read(pid, "status")?, "VmHWM:").context("no VmHWM in /proc/PID/status")
+}
+
+/// The resident memory now, in KiB.
+pub(crate) fn resident_kib(pid: u32) -> Result<u64> {
+    kib(&read(pid, "status")?, "VmRSS:").context("no VmRSS in /proc/PID/status")
+}
+
+fn read(pid: u32, file: &str) -> Result<String> {
+    let path = format!("/proc/{pid}/{file}");
+    std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {path}: the daemon has ended, or this is no Linux"))
+}
+
+/// Fields 14 and 15, `utime` and `stime`. The second one, the name, may hold blanks and brackets.
+fn ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+fn kib(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_times_are_found_behind_any_name() {
+        let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 100 0 0 0 1234 66 0 0 20 0 5 0 1 2 3";
+        assert_eq!(ticks(stat), Some(1300));
+        assert_eq!(ticks("42 (x"), None);
+    }
+
+    #[test]
+    fn memory_is_read_in_kib() {
+        let status = "Name:\tx\nVmHWM:\t  2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!((kib(status, "VmHWM:"), kib(status, "VmRSS:")), (Some(2048), Some(1024)));
+        assert_eq!(kib(status, "VmSwap:"), None);
+    }
+
+    #[test]
+    fn this_very_process_has_figures() {
+        let pid = std::process::id();
+        assert!(cpu_seconds(pid).unwrap() >= 0.0);
+        assert!(peak_kib(pid).unwrap() >= resident_kib(pid).unwrap() / 2);
+    }
+}

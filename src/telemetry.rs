@@ -37,7 +37,7 @@ fn may_be_logged(metadata: &Metadata<'_>) -> bool {
     is_ours(metadata.target()) || *metadata.level() <= LIBRARIES
 }
 
-/// Whether a module is of this program: `answerback`, `answerback_sqs::client`, …
+/// Whether a module is of this program: `answerback`, `answerback_<kind>::client`, …
 fn is_ours(target: &str) -> bool {
     target
         .split("::")
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn only_our_own_modules_log_finely() {
-        assert!(is_ours("answerback") && is_ours("answerback_sqs::client"));
+        assert!(is_ours("answerback") && is_ours("answerback_kind::client"));
         assert!(!is_ours("aws_smithy_runtime::client") && !is_ours("answerbacker"));
     }
 }

@@ -1,13 +1,13 @@
 //! `answerback check`: is the configuration right, and is everything there that it names?
 
-use super::exit::Failure;
+use super::exit::{Failure, chain};
 use super::{config_file, output};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::{AnnouncerConfig, Config, ConfigError, RouteConfig, RouteTo, StoreUrl};
 use crate::daemon::{self, StartError};
 use crate::registry::Registry;
 use crate::store::sqlite::OpenError;
-use answerback_contract::{ConnectError, Connecting, Target};
+use answerback_contract::{Connecting, Target};
 use answerback_core::Rules;
 use futures::future::join_all;
 use serde_json::json;
@@ -252,23 +252,9 @@ async fn try_target(
     };
     match timeout(attempt_timeout, attempt).await {
         Ok(Ok(())) => Ok("ok".to_owned()),
-        Ok(Err(error)) => Err(chain::<ConnectError>(&error)),
+        Ok(Err(error)) => Err(chain(&error)),
         Err(_) => Err(format!(
             "no answer within {attempt_timeout:?}; is it there, and can it be reached from here?"
         )),
     }
-}
-
-/// An error and its causes, each once.
-fn chain<E: std::error::Error>(error: &E) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -120,11 +120,7 @@ impl Api {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("answerback/", env!("CARGO_PKG_VERSION")));
         let builder = match base.scheme() {
-            "https" => {
-                // An error only says that a provider is there already.
-                let _ = rustls::crypto::ring::default_provider().install_default();
-                builder
-            }
+            "https" => builder,
             // Must work on machines without any certificates.
             _ => builder.tls_backend_preconfigured(without_roots()?),
         };

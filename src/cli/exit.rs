@@ -1,6 +1,7 @@
 //! How commands end: the exit codes, and what is said on the way out (contract, section 8).
 
 use super::client::ApiError;
+use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
@@ -55,7 +56,7 @@ impl Failure {
         match self {
             Self::Usage(what) => Some(format!("error: {what}")),
             Self::Api(error) => Some(error.to_string()),
-            Self::Other(error) => Some(format!("error: {error:#}")),
+            Self::Other(error) => Some(format!("error: {}", chain(error.as_ref()))),
             Self::Told | Self::ReaderGone => None,
         }
     }
@@ -77,6 +78,20 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// An error and its causes, but for those that the text before has already.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
 /// Ends a command.
 pub(crate) fn end(result: Result<(), Failure>) -> ExitCode {
     match result {
@@ -87,5 +102,16 @@ pub(crate) fn end(result: Result<(), Failure>) -> ExitCode {
             }
             failure.exit().into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_was_told_is_not_told_twice() {
+        let error = anyhow::anyhow!("no space").context("no space left").context("cannot write");
+        assert_eq!(chain(error.as_ref()), "cannot write: no space left");
     }
 }

@@ -46,6 +46,8 @@ enum Command {
 /// Reads the command line and does what it says. A wrong command line ends with status 2.
 #[must_use]
 pub fn run(registry: &Registry) -> ExitCode {
+    // For every TLS of the process; an error only says that a provider is there already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     exit::end(carry_out(Arguments::parse().command, registry))
 }
 

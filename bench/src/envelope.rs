@@ -3,7 +3,6 @@
 //! in the same number of bytes, so that a request is made by writing ten digits in a few places.
 
 use memchr::memmem::Finder;
-use std::ops::Range;
 use std::sync::LazyLock;
 
 /// A wait's place in its run. It stands in all ids of the wait as ten decimal digits.
@@ -35,7 +34,6 @@ const ENVELOPE: &str = concat!(
 pub(crate) struct Template {
     bytes: Vec<u8>,
     spots: Vec<usize>,
-    body: usize,
 }
 
 impl Template {
@@ -55,7 +53,7 @@ impl Template {
     fn with_head(head: &str) -> Self {
         let text = format!("{head}{ENVELOPE}");
         let spots = text.match_indices(SPOT).map(|(at, _)| at).collect();
-        Self { bytes: text.into_bytes(), spots, body: head.len() }
+        Self { bytes: text.into_bytes(), spots }
     }
 
     /// All bytes, for wait `number`.
@@ -65,11 +63,6 @@ impl Template {
             self.bytes[at..at + DIGITS].copy_from_slice(&digits);
         }
         &self.bytes
-    }
-
-    /// Where the envelope stands.
-    pub(crate) fn body(&self) -> Range<usize> {
-        self.body..self.bytes.len()
     }
 }
 
@@ -128,7 +121,8 @@ mod tests {
     #[test]
     fn a_request_is_one_of_http_with_the_envelope_of_its_number() {
         let mut request = Template::request("127.0.0.1:8080", "/v1/waits");
-        let body = request.body();
+        let total = request.of(0).len();
+        let body = total - ENVELOPE.len()..total;
         for number in [0, 7, 4_294_967_295] {
             let bytes = request.of(number).to_vec();
             let head = std::str::from_utf8(&bytes[..body.start]).unwrap();

@@ -69,6 +69,12 @@ fn remark(figures: &Figures, text: &mut String) {
     if let Some(error) = &figures.first_error {
         let _ = writeln!(text, "{run}: the first of {} errors: {error}", figures.errors);
     }
+    if figures.by_destination_ms.len() > 1 {
+        let each = figures.by_destination_ms.iter();
+        let each: Vec<_> =
+            each.map(|(name, q)| format!("{name} {:.1}/{:.1}", q.p50, q.p99)).collect();
+        let _ = writeln!(text, "{run}: to received p50/p99 ms: {}", each.join(", "));
+    }
     if figures.queue_empty == Some(false) {
         let _ = writeln!(text, "{run}: the daemon still has announcements queued");
     }
@@ -86,11 +92,12 @@ fn remark(figures: &Figures, text: &mut String) {
         }
     }
     if figures.holds() && !figures.checks.is_empty() {
+        let names: Vec<_> = figures.checks.iter().map(|check| check.destination).collect();
         let _ = writeln!(
             text,
-            "{run}: {} waits accepted, each received at all {} destinations, none invented or altered",
+            "{run}: {} waits accepted, all received by {}, none invented or altered",
             figures.accepted,
-            figures.checks.len()
+            names.join(", ")
         );
     }
 }

@@ -2,7 +2,9 @@
 //! label.
 
 use answerback_core::Destination;
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{
+    Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, histogram,
+};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -56,9 +58,56 @@ pub fn install() -> PrometheusHandle {
             if metrics::set_global_recorder(recorder).is_err() {
                 tracing::warn!("another metrics recorder is installed: /metrics stays empty");
             }
+            describe();
             handle
         })
         .clone()
+}
+
+/// What `/metrics` says of each.
+fn describe() {
+    describe_counter!(WAITS_ACCEPTED, "New waits and new generations of waits.");
+    describe_counter!(DUPLICATES, "Publishes that asked nothing new.");
+    describe_counter!(ANSWERS, "Answers, by the way they came and what became of them.");
+    describe_counter!(ANNOUNCEMENTS, "Attempts to announce, by announcer and outcome.");
+    describe_histogram!(ANNOUNCEMENT_SECONDS, "Seconds from queued to delivered.");
+    describe_gauge!(QUEUE_DEPTH, "Messages queued for an announcer.");
+    describe_gauge!(
+        OLDEST_SECONDS,
+        "Age in seconds of the oldest message queued for an announcer."
+    );
+    describe_counter!(DELIVERIES, "Attempts to deliver answers, by route and outcome.");
+    describe_counter!(SOURCE_MESSAGES, "Messages that came in, by source and outcome.");
+    describe_counter!(UNMATCHED_WAITS, "Waits that no announcer is told of.");
+    describe_histogram!(DEADLINE_LAG, "Seconds from a deadline to its effect.");
+}
+
+/// A source's handles, looked up once.
+#[derive(Clone)]
+pub struct SourceMetrics {
+    /// Questions, answers and start messages that were taken.
+    pub accepted: Counter,
+    /// Those that had been taken before.
+    pub duplicate: Counter,
+    /// Those that the contract refuses.
+    pub refused: Counter,
+    /// Those that could not be taken now.
+    pub failed: Counter,
+}
+
+impl SourceMetrics {
+    /// The handles of a source: its name in the configuration, or `http`.
+    #[must_use]
+    pub fn of(source: &str) -> Self {
+        let source = source.to_owned();
+        let count = |outcome: &'static str| counter!(SOURCE_MESSAGES, "source" => source.clone(), "outcome" => outcome);
+        Self {
+            accepted: count("accepted"),
+            duplicate: count("duplicate"),
+            refused: count("refused"),
+            failed: count("failed"),
+        }
+    }
 }
 
 /// Keeps what histograms hold bounded, until `stop`.

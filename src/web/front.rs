@@ -9,6 +9,7 @@ use super::reply::{Reply, RequestId, X_REQUEST_ID};
 use super::routes::{Access, Endpoint, ROUTES, Route, Takes};
 use super::{ApiState, guard, health, openapi, outbox, waits};
 use crate::config::Scope;
+use crate::metrics::SourceMetrics;
 use answerback_contract::{TenantId, Time};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -33,6 +34,7 @@ pub(crate) struct App {
     pub(crate) in_flight: InFlight,
     pub(crate) readiness: health::Readiness,
     pub(crate) openapi: Bytes,
+    pub(crate) counted: SourceMetrics,
 }
 
 /// What is known of a request before it is routed.
@@ -72,6 +74,7 @@ impl Front {
             in_flight: InFlight::default(),
             readiness: health::Readiness::default(),
             openapi: Bytes::from(openapi::document()),
+            counted: SourceMetrics::of("http"),
         });
         let mut router = Router::new();
         for route in &ROUTES {

@@ -6,12 +6,14 @@ use super::query::number;
 use super::reply::Reply;
 use super::view;
 use crate::intake::IntakeError;
+use crate::metrics::DELIVERIES;
 use crate::store::{Found, OutboxFilter, OutboxRow, WaitFilter, WaitQuery};
 use answerback_contract::{Generation, QuestionId, ThreadId, Via, WaitState};
 use answerback_core::{
     AnswerOutcome, CancelOutcome, Destination, Name, OutboxState, Wait, WaitId, message,
 };
 use http::StatusCode;
+use metrics::counter;
 use std::sync::Arc;
 use tokio::time::timeout;
 
@@ -33,15 +35,28 @@ impl From<IntakeError> for Problem {
 }
 
 pub(crate) async fn publish(app: &App, call: Call) -> Result<Reply, Problem> {
-    let accepted = app.state.intake.publish(&call.caller.tenant, call.body).await?;
-    let status = if accepted.duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let taken = app.state.intake.publish(&call.caller.tenant, call.body).await;
+    let accepted = counted(app, taken)?;
+    let (status, count) = if accepted.duplicate {
+        (StatusCode::OK, &app.counted.duplicate)
+    } else {
+        (StatusCode::ACCEPTED, &app.counted.accepted)
+    };
+    count.increment(1);
     Ok(Reply::json(status, view::accepted(&accepted)))
 }
 
 pub(crate) async fn answer(app: &App, call: Call) -> Result<Reply, Problem> {
     let Call { caller, body, .. } = &call;
-    let outcome =
-        app.state.intake.answer(&caller.tenant, caller.key.as_deref(), Via::Api, body).await?;
+    let taken =
+        app.state.intake.answer(&caller.tenant, caller.key.as_deref(), Via::Api, body).await;
+    let outcome = counted(app, taken)?;
+    let count = match outcome {
+        AnswerOutcome::Accepted => &app.counted.accepted,
+        AnswerOutcome::AcceptedAgain => &app.counted.duplicate,
+        _ => &app.counted.refused,
+    };
+    count.increment(1);
     match outcome {
         AnswerOutcome::Accepted | AnswerOutcome::AcceptedAgain => {
             Ok(Reply::ok("{\"status\":\"accepted\"}"))
@@ -53,6 +68,17 @@ pub(crate) async fn answer(app: &App, call: Call) -> Result<Reply, Problem> {
         AnswerOutcome::Expired => Err(Problem::answer_expired()),
         AnswerOutcome::ActionNotAllowed => Err(Problem::action_not_allowed()),
     }
+}
+
+/// Counts what was not taken.
+fn counted<T>(app: &App, taken: Result<T, IntakeError>) -> Result<T, Problem> {
+    taken.map_err(|error| {
+        match error {
+            IntakeError::Refused(_) => app.counted.refused.increment(1),
+            IntakeError::Store(_) => app.counted.failed.increment(1),
+        }
+        error.into()
+    })
 }
 
 pub(crate) async fn list(app: &App, call: Call) -> Result<Reply, Problem> {
@@ -122,8 +148,13 @@ pub(crate) async fn cancel(app: &App, call: Call) -> Result<Reply, Problem> {
 
 pub(crate) async fn delete_answer(app: &App, call: Call) -> Result<Reply, Problem> {
     let wait = find(app, &call).await?;
+    let kept = rows(app, &wait, false).await?;
     // Told twice, or of an answer that went another way: the host has it all the same.
     app.state.store.pulled(wait.id, app.state.clock.now()).await?;
+    if kept.iter().any(is_kept) {
+        counter!(DELIVERIES, "route" => Destination::Pull.label(), "outcome" => "delivered")
+            .increment(1);
+    }
     Ok(Reply::no_content())
 }
 
@@ -175,11 +206,16 @@ async fn look(app: &App, wait: &Wait) -> Result<Option<Reply>, Problem> {
     }
     // It is kept until the host says that it has it (contract, section 6, `pull`).
     let rows = rows(app, wait, false).await?;
-    let mut pulls = rows.iter().filter(|r| r.destination == Destination::Pull).peekable();
-    if pulls.peek().is_some() && pulls.all(|r| r.state != OutboxState::Queued) {
+    let mut pulls = rows.iter().filter(|row| row.destination == Destination::Pull).peekable();
+    if pulls.peek().is_some() && !pulls.any(is_kept) {
         return gone("the answer was handed out and its DELETE came, or it is dead");
     }
     Ok(Some(Reply::ok(message::answer(wait, given)?)))
+}
+
+/// Whether an answer waits for its host to come.
+fn is_kept(row: &OutboxRow) -> bool {
+    row.destination == Destination::Pull && row.state == OutboxState::Queued
 }
 
 async fn rows(app: &App, wait: &Wait, announcements: bool) -> Result<Vec<OutboxRow>, Problem> {

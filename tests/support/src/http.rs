@@ -61,7 +61,6 @@ impl Reply {
     ///
     /// # Panics
     /// With the body, if not.
-    #[must_use]
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));

@@ -58,9 +58,14 @@ impl Moto {
         });
         let answer = self.sqs("ReceiveMessage", &asked).await;
         let messages = answer["Messages"].as_array().cloned().unwrap_or_default();
-        for message in &messages {
-            let receipt = json!({"QueueUrl": queue_url, "ReceiptHandle": message["ReceiptHandle"]});
-            self.sqs("DeleteMessage", &receipt).await;
+        let entries: Vec<Value> = messages
+            .iter()
+            .enumerate()
+            .map(|(n, m)| json!({"Id": n.to_string(), "ReceiptHandle": m["ReceiptHandle"]}))
+            .collect();
+        if !entries.is_empty() {
+            let deleted = json!({"QueueUrl": queue_url, "Entries": entries});
+            self.sqs("DeleteMessageBatch", &deleted).await;
         }
         messages
     }

@@ -104,8 +104,11 @@ pub(crate) async fn once(
     };
     match tokio::spawn(work).await {
         Ok(result) => result,
-        // It panicked: the runtime is never stopped under a request.
-        Err(_) => Err(Problem::internal()),
+        // The runtime is never stopped under a request.
+        Err(_) => {
+            tracing::error!(request_id = context.id.as_str(), "a handler panicked");
+            Err(Problem::internal())
+        }
     }
 }
 

@@ -308,6 +308,37 @@ mod tests {
     }
 
     #[test]
+    fn every_refusal_is_explained_to_operators() {
+        let all = [
+            Problem::bad_input("x", "y"),
+            Problem::answer_expired(),
+            Problem::action_not_allowed(),
+            Problem::unauthenticated("x"),
+            Problem::forbidden("x"),
+            Problem::not_found("x"),
+            Problem::wait_not_found(),
+            Problem::method_not_allowed(),
+            Problem::too_slow(),
+            Problem::ambiguous_wait(Vec::new()),
+            Problem::not_retryable("x", "queued"),
+            Problem::key_body_mismatch(),
+            Problem::key_in_flight(),
+            Problem::answer_gone(String::new()),
+            Problem::too_large(1),
+            Problem::unsupported_media_type("x"),
+            Problem::internal(),
+            Problem::store_unavailable(),
+            Problem::shutting_down(),
+        ];
+        let page = include_str!("../../docs/http.md");
+        for problem in all {
+            let row = format!("| {} | `{}` |", problem.status.as_u16(), problem.code);
+            assert!(page.contains(&row), "docs/http.md lacks {row}");
+        }
+        assert!(page.contains("| 409, 410 | `wait-closed` |"));
+    }
+
+    #[test]
     fn a_store_error_keeps_its_text_out_of_the_reply() {
         let problem = Problem::from(StoreError::Corrupt("row 17 of secret".to_owned()));
         assert_eq!(problem.status, StatusCode::INTERNAL_SERVER_ERROR);

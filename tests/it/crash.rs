@@ -1,5 +1,5 @@
-//! `kill -9` under load, again and again, on SQLite: what was acknowledged is there, was announced and
-//! answered, and nothing is applied twice.
+//! `kill -9` and SIGTERM under load, again and again, on SQLite: what was acknowledged is there, was
+//! announced and answered, and nothing is applied twice; after SIGTERM nothing is even sent twice.
 //!
 //! Publishers ask without pause and ask again (same `event_id`) when the connection broke. Approvers
 //! answer what the webhook receiver is told, sometimes two of them with different answers at once.
@@ -7,13 +7,14 @@
 
 use crate::bed::{QUICK, all_of, answer, bare, http_route, published, settled, webhook};
 use answerback_testkit::receiver::Received;
-use answerback_testkit::{Answer, Api, Receiver};
+use answerback_testkit::{Answer, Api, Daemon, PATIENCE, Receiver};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const PUBLISHERS: u64 = 6;
 const APPROVERS: u64 = 4;
@@ -152,8 +153,12 @@ async fn give(world: &mut World, api: &Api, thread: &str, id: &str, content: Val
     }
 }
 
+fn is_refused(before: usize) -> bool {
+    before % 10 == 9
+}
+
 fn refuses_every_tenth(_: &Received, before: usize) -> Answer {
-    Answer::status(if before % 10 == 9 { 503 } else { 200 })
+    Answer::status(if is_refused(before) { 503 } else { 200 })
 }
 
 /// 0 to `below`, from a seed that is printed.
@@ -175,6 +180,24 @@ fn number_from(variable: &str) -> Option<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_under_load_nothing_acknowledged_is_lost_and_nothing_is_applied_twice() {
     let rounds = number_from("ANSWERBACK_CRASH_ROUNDS").unwrap_or(15);
+    storm(rounds, End::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_under_load_nothing_acknowledged_is_lost_and_nothing_is_sent_twice() {
+    storm(4, End::Stopped).await;
+}
+
+/// How the daemon's lives end.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum End {
+    /// `kill -9`.
+    Killed,
+    /// SIGTERM, and the time to finish.
+    Stopped,
+}
+
+async fn storm(rounds: u64, end: End) {
     let seed = number_from("ANSWERBACK_CRASH_SEED")
         .unwrap_or_else(|| u64::try_from(crate::bed::now().millis()).unwrap());
     let mut dice = Dice(seed | 1);
@@ -222,15 +245,15 @@ async fn killed_under_load_nothing_acknowledged_is_lost_and_nothing_is_applied_t
     for _ in 0..rounds {
         // Somewhere in the middle of the work: after so many more acknowledgements.
         let target = *acked.borrow_and_update() + 1 + usize::try_from(dice.roll(150)).unwrap();
-        tokio::time::timeout(
-            answerback_testkit::PATIENCE,
-            acked.wait_for(|count| *count >= target),
-        )
-        .await
-        .expect("the load goes on after a restart")
-        .unwrap();
+        let enough = acked.wait_for(|count| *count >= target);
+        timeout(PATIENCE, enough).await.expect("the load goes on after a restart").unwrap();
+        if end == End::Stopped {
+            daemon.signal("TERM").await;
+            up.send_replace(false);
+            assert_eq!(daemon.exit().await.code(), Some(0));
+        }
         up.send_replace(false);
-        // Killed, started again on the same file, ready.
+        // Killed unless it has ended, started again on the same file, ready.
         daemon = daemon.restart().await;
         up.send_replace(true);
     }
@@ -247,11 +270,24 @@ async fn killed_under_load_nothing_acknowledged_is_lost_and_nothing_is_applied_t
     assert!(faults.is_empty(), "seed {seed}: {faults:#?}");
     let waits = all_of(daemon.api(), "/v1/waits").await;
     let counts = world.with(|ledger| judge(ledger, &waits, &hook.all(), &host.all(), seed));
-    let waits: BTreeMap<String, Value> = stored_answers(&daemon, &waits).await;
-    world.with(|ledger| judge_answers(ledger, &waits, &host.all(), seed));
-    eprintln!("{rounds} kills, seed {seed}: {counts}");
-    // What was killed in the middle was not only idling.
+    let stored = stored_answers(&daemon, &waits).await;
+    world.with(|ledger| judge_answers(ledger, &stored, &host.all(), seed));
+    if end == End::Stopped {
+        taken_once(&hook.all(), seed);
+        taken_once(&host.all(), seed);
+    }
+    eprintln!("{rounds} times {end:?}, seed {seed}: {counts}");
+    // What was ended in the middle was not only idling.
     assert!(world.with(|l| l.acknowledged.len() as u64 >= rounds), "too little load");
+}
+
+/// Every message was taken once: what was refused may come again, the rest may not.
+fn taken_once(received: &[Received], seed: u64) {
+    let mut taken = BTreeSet::new();
+    for (before, request) in received.iter().enumerate() {
+        let key = request.header("x-agent-wait-dedupe-key");
+        assert!(is_refused(before) || taken.insert(key), "seed {seed}: {key} was sent twice");
+    }
 }
 
 /// Waits against what the publishers and the receivers know.
@@ -291,10 +327,7 @@ fn judge(
     )
 }
 
-async fn stored_answers(
-    daemon: &answerback_testkit::Daemon,
-    waits: &[Value],
-) -> BTreeMap<String, Value> {
+async fn stored_answers(daemon: &Daemon, waits: &[Value]) -> BTreeMap<String, Value> {
     let mut stored = BTreeMap::new();
     for wait in waits {
         let id = wait["question_id"].as_str().unwrap().to_owned();

@@ -1,7 +1,7 @@
 //! The whole way: a question in by HTTP, out on five buses and in the log, one answer back by a
 //! queue or a topic.
 
-use crate::bed::{all_of, answer, fresh, http_route, settled, wait_path};
+use crate::bed::{all_of, answer, fresh, http_route, keyed, settled, wait_path};
 use crate::buses::{ANNOUNCERS, Buses};
 use answerback_testkit::moto::Moto;
 use answerback_testkit::{Receiver, kafka, services};
@@ -212,4 +212,52 @@ async fn every_event_of_a_wait_reaches_those_who_asked_for_it() {
     }
     let log = daemon.log();
     assert!(!log.contains("secret") && !log.contains("issue_refund"), "no content in any log line");
+}
+
+#[tokio::test]
+async fn a_reply_to_is_used_where_it_is_allowed_and_noted_where_it_is_not() {
+    let moto = Moto::default();
+    let queue = moto.create_queue(&fresh("replies")).await;
+    let (allowed, other) = (Receiver::start().await, Receiver::start().await);
+    let daemon = keyed()
+        .aws_credentials()
+        .config(&format!(
+            "[reply_to]\nallow = [\"{}\", \"{queue}\"]\nallow_private = [\"127.0.0.0/8\"]\nsecret_env = \"OPS_KEY\"\n",
+            allowed.url("/answers/*"),
+        ))
+        .start()
+        .await;
+    let api = daemon.api();
+    let to = [
+        ("queue", json!({"kind": "sqs", "url": queue})),
+        ("allowed", json!({"kind": "http", "url": allowed.url("/answers/1")})),
+        ("path", json!({"kind": "http", "url": allowed.url("/elsewhere")})),
+        ("port", json!({"kind": "http", "url": other.url("/answers/1")})),
+        (
+            "user",
+            json!({"kind": "http", "url": allowed.url("/answers/1").replace("//", "//me:too@")}),
+        ),
+        ("nonsense", json!({"kind": "carrier-pigeon", "url": "home"})),
+    ];
+    for (question, reply_to) in &to {
+        let mut envelope = asked("t", question, "none");
+        envelope["reply_to"] = reply_to.clone();
+        api.post("/v1/waits", &envelope).await.expect(202);
+        api.post("/v1/answers", &answer("t", question, json!({"to": question}))).await.expect(200);
+    }
+    let taken = moto.receive(&queue, 1).await;
+    let body: Value = serde_json::from_str(taken[0]["Body"].as_str().unwrap()).unwrap();
+    assert_eq!(body, answer("t", "queue", json!({"to": "queue"})));
+    let request = allowed.next().await;
+    assert_eq!(request.json(), answer("t", "allowed", json!({"to": "allowed"})));
+    assert!(request.signed_as_agent_wait(crate::bed::KEY));
+    settled(&daemon).await;
+    for (question, _) in &to[2..] {
+        let wait = api.get(&wait_path("t", question)).await.expect(200).json();
+        assert_eq!(wait["deliveries"][0]["route"], "pull", "{question}: {wait}");
+        assert!(wait["note"].is_string(), "{question}: {wait}");
+        let pulled = api.get(&format!("/v1/waits/{question}/answer")).await.expect(200).json();
+        assert_eq!(pulled["answer"], json!({"to": question}));
+    }
+    assert_eq!((allowed.all().len(), other.all().len()), (1, 0));
 }

@@ -3,6 +3,7 @@
 use crate::settings::ENVIRONMENT;
 use crate::{process, wire};
 use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,11 @@ impl Daemon {
     /// Processor seconds so far.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         process::cpu_seconds(self.pid)
+    }
+
+    /// The same by the names of its threads.
+    pub(crate) fn cpu_by_thread(&self) -> Result<BTreeMap<String, f64>> {
+        process::cpu_by_thread(self.pid)
     }
 
     /// Peak resident memory so far, in KiB.

@@ -52,6 +52,8 @@ pub(crate) struct Figures {
     pub(crate) cpu_seconds: f64,
     /// The same for each 1,000 accepted waits.
     pub(crate) cpu_seconds_per_1000: f64,
+    /// Of which by the names of its threads.
+    pub(crate) cpu_seconds_per_1000_by_thread: BTreeMap<String, f64>,
     /// The daemon's largest resident memory, in MiB.
     pub(crate) peak_mib: f64,
     /// Requests without a 202.
@@ -124,12 +126,28 @@ impl Figures {
             by_destination_ms,
             cpu_seconds: usage.cpu_seconds,
             cpu_seconds_per_1000: usage.cpu_seconds * 1000.0 / (accepted as f64).max(1.0),
+            cpu_seconds_per_1000_by_thread: BTreeMap::new(),
             peak_mib: usage.peak_kib as f64 / 1024.0,
             errors: faults.total(),
             refused: faults.refused,
             first_error: faults.first,
             checks: ledger.check(),
             queue_empty: None,
+        }
+    }
+
+    /// Adds what each kind of thread has spent between two looks.
+    pub(crate) fn note_threads(
+        &mut self,
+        before: &BTreeMap<String, f64>,
+        after: BTreeMap<String, f64>,
+    ) {
+        let waits = (self.accepted as f64).max(1.0);
+        for (name, seconds) in after {
+            let spent = seconds - before.get(&name).copied().unwrap_or_default();
+            if spent > 0.0 {
+                self.cpu_seconds_per_1000_by_thread.insert(name, spent * 1000.0 / waits);
+            }
         }
     }
 

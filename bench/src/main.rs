@@ -81,6 +81,9 @@ struct Options {
     /// Where stores go; default: beside this program. What a disk is worth shows in the figures.
     #[arg(long)]
     directory: Option<PathBuf>,
+    /// Keeps stores, configurations and logs, and says where.
+    #[arg(long)]
+    keep: bool,
     /// Prints JSON instead of the table.
     #[arg(long)]
     json: bool,
@@ -102,6 +105,7 @@ impl Options {
             queued: self.queued,
             stored: self.stored,
             kafka: self.kafka.clone(),
+            keep: self.keep,
         }
     }
 }
@@ -116,7 +120,10 @@ async fn measure(options: Options) -> Result<bool> {
     let rates = [options.rate, Some(options.latency_rate)];
     ensure!(rates.iter().flatten().all(|rate| *rate > 0.0), "a rate must be above 0");
     let directory = options.directory.clone().unwrap_or_else(|| beside.to_owned());
-    let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(directory)?;
+    let directory = tempfile::Builder::new()
+        .prefix("bench-")
+        .disable_cleanup(options.keep)
+        .tempdir_in(directory)?;
     let environment = Environment::look(&binary, directory.path())?;
     let scenarios = match &options.scenarios[..] {
         [] => &Scenario::ALL[..],
@@ -125,6 +132,9 @@ async fn measure(options: Options) -> Result<bool> {
     let mut session = Session::new(options.choices(binary), directory.path());
     for &scenario in scenarios {
         session.measure(scenario).await?;
+    }
+    if options.keep {
+        writeln!(std::io::stderr(), "kept: {}", directory.path().display())?;
     }
     let results = &session.results;
     let text = if options.json {

@@ -1,6 +1,7 @@
 //! What Linux knows about a process.
 
 use anyhow::{Context, Result};
+use std::collections::BTreeMap;
 
 /// Ticks of the processor times in `/proc/PID/stat`: `USER_HZ`, which is 100 on every Linux that
 /// Rust runs on.
@@ -10,6 +11,19 @@ const TICKS_A_SECOND: f64 = 100.0;
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     let stat = read(pid, "stat")?;
     ticks(&stat).map(|t| t as f64 / TICKS_A_SECOND).context("an unknown form of /proc/PID/stat")
+}
+
+/// Processor seconds of the threads that live now, by the threads' names; numbers in them left out.
+pub(crate) fn cpu_by_thread(pid: u32) -> Result<BTreeMap<String, f64>> {
+    let mut all = BTreeMap::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end between the two looks.
+        let Ok(stat) = std::fs::read_to_string(task?.path().join("stat")) else { continue };
+        if let (Some(name), Some(ticks)) = (name(&stat), ticks(&stat)) {
+            *all.entry(name).or_default() += ticks as f64 / TICKS_A_SECOND;
+        }
+    }
+    Ok(all)
 }
 
 /// The largest resident memory so far, in KiB.
@@ -36,6 +50,12 @@ fn ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
+fn name(stat: &str) -> Option<String> {
+    let (_, rest) = stat.split_once('(')?;
+    let (name, _) = rest.rsplit_once(')')?;
+    Some(name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-').to_owned())
+}
+
 fn kib(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
@@ -50,6 +70,8 @@ mod tests {
         let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 100 0 0 0 1234 66 0 0 20 0 5 0 1 2 3";
         assert_eq!(ticks(stat), Some(1300));
         assert_eq!(ticks("42 (x"), None);
+        assert_eq!(name(stat).as_deref(), Some("a b) c"));
+        assert_eq!(name("7 (worker-12) S").as_deref(), Some("worker"));
     }
 
     #[test]
@@ -63,6 +85,7 @@ mod tests {
     fn this_very_process_has_figures() {
         let pid = std::process::id();
         assert!(cpu_seconds(pid).unwrap() >= 0.0);
+        assert!(!cpu_by_thread(pid).unwrap().is_empty());
         assert!(peak_kib(pid).unwrap() >= resident_kib(pid).unwrap() / 2);
     }
 }

@@ -69,6 +69,11 @@ fn remark(figures: &Figures, text: &mut String) {
     if let Some(error) = &figures.first_error {
         let _ = writeln!(text, "{run}: the first of {} errors: {error}", figures.errors);
     }
+    if !figures.cpu_seconds_per_1000_by_thread.is_empty() {
+        let each = figures.cpu_seconds_per_1000_by_thread.iter();
+        let each: Vec<_> = each.map(|(name, spent)| format!("{name} {spent:.3}")).collect();
+        let _ = writeln!(text, "{run}: CPU s/1,000 by thread: {}", each.join(", "));
+    }
     if figures.by_destination_ms.len() > 1 {
         let each = figures.by_destination_ms.iter();
         let each: Vec<_> =

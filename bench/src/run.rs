@@ -227,7 +227,7 @@ pub(crate) async fn run(plan: &Plan, setting: &Setting<'_>, directory: &Path) ->
     let daemon = Daemon::start(setting.binary, directory, address, &text).await?;
 
     let bar = bar(&plan.name);
-    let cpu_before = daemon.cpu_seconds()?;
+    let (cpu_before, threads_before) = (daemon.cpu_seconds()?, daemon.cpu_by_thread()?);
     let running = load::start(
         Load {
             target: address,
@@ -251,6 +251,7 @@ pub(crate) async fn run(plan: &Plan, setting: &Setting<'_>, directory: &Path) ->
     let queue_empty = settle(&daemon, dead).await?;
     let usage =
         Usage { cpu_seconds: daemon.cpu_seconds()? - cpu_before, peak_kib: daemon.peak_kib()? };
+    let threads = daemon.cpu_by_thread()?;
     bar.set_message("checking what arrived");
     if let (Some(topic), Some(destination)) = (&up.topic, ledger.destination("kafka")) {
         topic.read(ledger, &destination, epoch)?;
@@ -269,6 +270,7 @@ pub(crate) async fn run(plan: &Plan, setting: &Setting<'_>, directory: &Path) ->
     bar.finish_and_clear();
     let mut figures = Figures::of(plan.name.clone(), ledger, began, faults, usage);
     figures.queue_empty = queue_empty;
+    figures.note_threads(&threads_before, threads);
     Ok(figures)
 }
 

@@ -88,6 +88,8 @@ pub(crate) struct Choices {
     pub(crate) stored: Number,
     /// A running broker.
     pub(crate) kafka: Option<String>,
+    /// Whether each run's store stays.
+    pub(crate) keep: bool,
 }
 
 /// A figure that is no column.
@@ -175,6 +177,13 @@ impl Session {
         Ok(directory)
     }
 
+    fn clear(&self, directory: &Path) -> Result<()> {
+        if !self.choices.keep {
+            std::fs::remove_dir_all(directory)?;
+        }
+        Ok(())
+    }
+
     fn setting(&self) -> Setting<'_> {
         Setting {
             binary: &self.choices.binary,
@@ -188,7 +197,7 @@ impl Session {
     async fn run(&mut self, plan: &Plan) -> Result<Figures> {
         let directory = self.fresh_directory()?;
         let figures = self.run_in(plan, &directory).await?;
-        std::fs::remove_dir_all(directory)?;
+        self.clear(&directory)?;
         Ok(figures)
     }
 
@@ -320,7 +329,7 @@ impl Session {
         sleep(CALM).await;
         let resident = daemon.resident_kib()? as f64 / 1024.0;
         daemon.stop().await?;
-        std::fs::remove_dir_all(directory)?;
+        self.clear(&directory)?;
         let text = format!("ready {:.0} ms after the start with {stored} open waits", after * 1e3);
         self.results.find("start_seconds", after, text);
         let text = format!("then {resident:.1} MiB resident");

@@ -73,27 +73,36 @@ pub(super) fn waits(
     before: i64,
     limit: usize,
 ) -> Done<Page<Arc<Wait>>> {
-    let mut sql = String::from(concat!(
-        "SELECT ",
-        wait_columns!(),
-        " FROM waits w WHERE tenant = ? AND id < ?"
-    ));
-    let mut values = vec![Value::from(filter.tenant.as_str().to_owned()), Value::from(before)];
+    let only_open = !filter.states.is_empty() && !filter.states.iter().any(|s| s.is_over());
+    // Said outright: left alone, the planner would rather sort all waits of the tenant.
+    let index = match (&filter.thread_id, &filter.run_id) {
+        (Some(_), _) => "INDEXED BY waits_identity",
+        (None, None) if only_open => "INDEXED BY waits_open",
+        _ => "NOT INDEXED",
+    };
+    let mut sql = format!(
+        concat!("SELECT ", wait_columns!(), " FROM waits w {} WHERE tenant = ? AND id < ?"),
+        index
+    );
+    let tenant = || Value::from(filter.tenant.as_str().to_owned());
+    let mut values = vec![tenant(), Value::from(before)];
     if let Some(thread) = &filter.thread_id {
         sql.push_str(" AND thread_id = ?");
         values.push(Value::from(thread.as_str().to_owned()));
     }
     if let Some(run) = &filter.run_id {
-        // An `OR` over two indexed conditions; envelopes have no run of their own.
-        sql.push_str(" AND (run_id = ? OR (thread_id = ? AND run_id IS NULL))");
-        values.push(Value::from(run.clone()));
-        values.push(Value::from(run.clone()));
+        // Envelopes have no run of their own.
+        sql.push_str(
+            " AND id IN (SELECT id FROM waits WHERE tenant = ? AND run_id = ? UNION ALL \
+             SELECT id FROM waits WHERE tenant = ? AND thread_id = ? AND run_id IS NULL)",
+        );
+        let run = || Value::from(run.clone());
+        values.extend([tenant(), run(), tenant(), run()]);
+    }
+    if only_open {
+        sql.push_str(" AND state <= 1");
     }
     if !filter.states.is_empty() {
-        // Said so that the index of what is not over can serve.
-        if !filter.states.iter().any(|state| state.is_over()) {
-            sql.push_str(" AND state <= 1");
-        }
         let codes: Vec<String> =
             filter.states.iter().map(|s| rows::wait_code(*s).to_string()).collect();
         sql.push_str(&format!(" AND state IN ({})", codes.join(",")));

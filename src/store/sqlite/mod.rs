@@ -125,6 +125,7 @@ impl SqliteStore {
             rows_at_checkpoint: 0,
             bytes_since_checkpoint: 0,
             page_limit: None,
+            failing: false,
         };
         std::thread::Builder::new()
             .name("store-writer".to_owned())

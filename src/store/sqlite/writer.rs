@@ -94,6 +94,8 @@ pub(super) struct Writer {
     pub(super) rows_at_checkpoint: u64,
     pub(super) bytes_since_checkpoint: usize,
     pub(super) page_limit: Option<u32>,
+    /// Whether the last commit failed: said once, not at each of the many that follow.
+    pub(super) failing: bool,
 }
 
 impl Writer {
@@ -141,9 +143,16 @@ impl Writer {
 
     fn batch(&mut self, mut jobs: Vec<Box<dyn Job>>) {
         match self.attempt(&mut jobs) {
-            Ok(()) => jobs.into_iter().for_each(|job| job.answer(Ok(()))),
+            Ok(()) => {
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("the store works again");
+                }
+                jobs.into_iter().for_each(|job| job.answer(Ok(())));
+            }
             Err(fail) if jobs.len() == 1 || fail.concerns_all() => {
-                tracing::error!(error = %fail.told(), operations = jobs.len(), "a commit failed");
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::error!(error = %fail.told(), "a commit failed");
+                }
                 jobs.into_iter().for_each(|job| job.answer(Err(fail.told())));
             }
             Err(_) => jobs.into_iter().for_each(|job| self.batch(vec![job])),

@@ -1,22 +1,23 @@
 //! What a file adds: it survives, is guarded, and fills up.
 
 use crate::kit::{
-    announcer, announcing, answer, ask, at, dead, delivered, lease, open_file, outbox, retry_at,
-    routed, traffic, wait, waits,
+    announcer, announcing, answer, ask, at, dead, delivered, fresh_event_id, lease, open_file,
+    open_with, outbox, retry_at, routed, secs, traffic, wait, waits,
 };
 use answerback::contract::WaitState;
-use answerback::core::{OutboxState, PublishOutcome, Rules};
+use answerback::core::{AnswerOutcome, OutboxState, PublishOutcome, Rules};
 use answerback::store::sqlite::{Location, OpenError, SqliteOptions, SqliteStore};
-use answerback::store::{Depth, KeptReply, Settled, Settlement, Store, StoreError};
+use answerback::store::{Depth, KeptReply, Retention, Settled, Settlement, Store, StoreError};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 fn try_open(path: &Path) -> Result<SqliteStore, OpenError> {
     SqliteStore::open(SqliteOptions {
         location: Location::File(path.to_owned()),
         rules: Arc::new(Rules::default()),
-        mint: Arc::new(crate::kit::fresh_event_id),
+        mint: Arc::new(fresh_event_id),
     })
 }
 
@@ -174,4 +175,66 @@ async fn a_log_that_grows_is_moved_into_the_file_beside_the_writer() {
     assert!(log.is_err() || log.unwrap().len() == 0, "all of it at the end");
     let store = open_file(&path, announcing(&[]));
     assert_eq!(waits(&store).await.len(), 60);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forgotten_gives_its_space_back() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    let size = || std::fs::metadata(&path).unwrap().len();
+    let store = open_file(&path, announcing(&[]));
+    let big = format!("\"{}\"", "x".repeat(200_000));
+    for n in 0..40 {
+        ask("t", &format!("q{n}")).question(&big).send(&store, at(0)).await;
+        store.cancel(wait(&store, "t", &format!("q{n}")).await.id, at(1)).await.unwrap();
+    }
+    store.close().await;
+    let full = size();
+    assert!(full > 8_000_000, "{full}");
+    let store = open_file(&path, announcing(&[]));
+    let retention =
+        Retention { closed: secs(10), dead: secs(10), tombstones: secs(1_000), replies: secs(10) };
+    let mut forgotten = 0;
+    for _ in 0..8 {
+        forgotten += store.purge(retention, 10, at(100)).await.unwrap();
+    }
+    assert_eq!(forgotten, 40);
+    store.close().await;
+    assert!(size() < full / 2, "{} of {full}", size());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_inside_harms_only_whoever_caused_it() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let mint = {
+        let armed = armed.clone();
+        Arc::new(move || {
+            assert!(!armed.load(Ordering::SeqCst), "this panic is part of the test");
+            fresh_event_id()
+        })
+    };
+    let store = Arc::new(open_with(Location::Memory, routed(&["a"], "r"), mint));
+    ask("t", "q").send(&*store, at(0)).await;
+    armed.store(true, Ordering::SeqCst);
+    // Only an answer needs a fresh id; the publishes beside it do not.
+    let mut tasks = Vec::new();
+    for n in 0..60 {
+        let store = store.clone();
+        tasks.push(tokio::spawn(async move {
+            if n == 30 {
+                let refused = store.answer(answer("t", "q", "1"), at(1)).await;
+                assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+            } else {
+                ask("t", &format!("q{n}")).send(&*store, at(1)).await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(waits(&*store).await.len(), 60);
+    assert_eq!(store.depths().await.unwrap()[0].queued, 60);
+    armed.store(false, Ordering::SeqCst);
+    let accepted = store.answer(answer("t", "q", "1"), at(2)).await.unwrap();
+    assert_eq!(accepted.outcome, AnswerOutcome::Accepted);
 }

@@ -8,7 +8,7 @@ use answerback::core::{
     AnnouncerRule, Answer, AnswerRequest, Destination, Envelope, Leased, Name, OutboxState,
     Publish, RouteRule, Rules, Wait,
 };
-use answerback::store::sqlite::{Location, SqliteOptions, SqliteStore};
+use answerback::store::sqlite::{Location, Mint, SqliteOptions, SqliteStore};
 use answerback::store::{
     Found, LeaseRequest, OutboxFilter, OutboxRow, Published, Settled, Settlement, Store,
     WaitFilter, WaitQuery,
@@ -52,9 +52,11 @@ pub(crate) fn fresh_event_id() -> EventId {
 }
 
 pub(crate) fn open(location: Location, rules: Rules) -> SqliteStore {
-    let options =
-        SqliteOptions { location, rules: Arc::new(rules), mint: Arc::new(fresh_event_id) };
-    SqliteStore::open(options).unwrap()
+    open_with(location, rules, Arc::new(fresh_event_id))
+}
+
+pub(crate) fn open_with(location: Location, rules: Rules, mint: Mint) -> SqliteStore {
+    SqliteStore::open(SqliteOptions { location, rules: Arc::new(rules), mint }).unwrap()
 }
 
 pub(crate) fn open_file(path: &Path, rules: Rules) -> SqliteStore {

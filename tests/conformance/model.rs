@@ -299,6 +299,7 @@ impl Model {
 
 /// The store and the model, side by side.
 struct Both {
+    location: Location,
     store: SqliteStore,
     model: Model,
     /// Every lease ever given: also those that are over, to be settled in vain.
@@ -316,7 +317,15 @@ impl Both {
             messages: Vec::new(),
             held: Vec::new(),
         };
-        Self { store: open(location, rules()), model, leases: Vec::new() }
+        let store = open(location.clone(), rules());
+        Self { location, store, model, leases: Vec::new() }
+    }
+
+    /// Another process: nothing is out any more.
+    async fn restart(&mut self) {
+        self.store.close().await;
+        self.store = open(self.location.clone(), rules());
+        self.model.held.clear();
     }
 
     async fn step(&mut self, step: &Step) {
@@ -530,23 +539,45 @@ fn pick<T>(from: &[T], which: u8) -> Option<&T> {
     from.get(usize::from(which) % from.len().max(1))
 }
 
+/// Does all the steps, looking at everything now and then, and brings out all that is left.
+async fn run(mut both: Both, steps: &[Step], restart_every: usize) {
+    for (n, step) in steps.iter().enumerate() {
+        both.step(step).await;
+        if n % 10 == 0 {
+            both.compare().await;
+        }
+        if n % restart_every == restart_every - 1 {
+            both.restart().await;
+            both.compare().await;
+        }
+    }
+    both.compare().await;
+    both.drain().await;
+    both.compare().await;
+}
+
+fn block_on(work: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn a_store_does_what_a_simple_model_does(steps in prop::collection::vec(step(), 1..120)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let mut both = Both::new(Location::Memory);
-            for (n, step) in steps.iter().enumerate() {
-                both.step(step).await;
-                if n % 10 == 0 {
-                    both.compare().await;
-                }
-            }
-            both.compare().await;
-            both.drain().await;
-            both.compare().await;
-        });
+        block_on(run(Both::new(Location::Memory), &steps, usize::MAX));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    #[test]
+    fn so_does_a_file_that_is_closed_and_opened_again(
+        steps in prop::collection::vec(step(), 60..120)
+    ) {
+        let directory = tempfile::TempDir::new().unwrap();
+        let location = Location::File(directory.path().join("a.db"));
+        block_on(run(Both::new(location), &steps, 25));
     }
 }

@@ -8,6 +8,7 @@ use answerback_testkit::{Answer, Daemon, Gate, Receiver, cases, eventually, kafk
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -63,8 +64,11 @@ async fn dead_and_hanging_announcers_delay_no_other_and_get_all_of_it_when_they_
 #[tokio::test]
 async fn a_receiver_that_asks_for_patience_gets_it_and_what_it_refuses_is_kept_for_an_operator() {
     let hook = Receiver::start().await;
-    hook.answer_with(|request, before| match request.json()["question_id"].as_str().unwrap() {
-        "q0" if before == 0 => Answer::status(429).header("retry-after", "1"),
+    let asked = AtomicBool::new(false);
+    hook.answer_with(move |request, _| match request.json()["question_id"].as_str().unwrap() {
+        "q0" if !asked.swap(true, Ordering::SeqCst) => {
+            Answer::status(429).header("retry-after", "1")
+        }
         "q1" => Answer::status(422),
         _ => Answer::status(200),
     });

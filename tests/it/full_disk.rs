@@ -116,9 +116,9 @@ async fn on_a_full_disk_nothing_is_acknowledged_and_it_recovers_when_there_is_sp
         .start()
         .await;
     daemon.api().post("/v1/waits", &envelope("before", "before")).await.expect(202);
+    hook.next().await;
     daemon.api().post("/v1/waits/before/cancel", &json!({})).await.expect(200);
     settled(&daemon).await;
-    hook.next().await;
     disk.fill();
     let before = all_of(daemon.api(), "/v1/waits").await.len();
     assert_eq!(before, 1, "what is stored can still be read");

@@ -136,7 +136,7 @@ fn read_key(
     names: &mut Vec<Arc<str>>,
     others: &[ApiKey],
 ) -> Option<ApiKey> {
-    let place = settings.place_of("key_env");
+    let (key, place) = given(settings, "key_env", "key_file");
     let name = read_name(settings, names);
     let secret = read_secret(settings, "key_env", "key_file");
     let scopes = read_scopes(settings);
@@ -146,18 +146,18 @@ fn read_key(
         let what = format!(
             "the key is shorter than {MIN_KEY_BYTES} bytes; make a longer one, such as by `openssl rand -hex 32`"
         );
-        settings.problem("key_env", place, what);
+        settings.problem(key, place, what);
         return None;
     }
     if !secret.expose_secret().bytes().all(|b| b.is_ascii_graphic()) {
         let what = "the key has a blank or a character that is not ASCII, which no Authorization header can carry; make another";
-        settings.problem("key_env", place, what);
+        settings.problem(key, place, what);
         return None;
     }
     if let Some(other) = others.iter().find(|k| k.secret.expose_secret() == secret.expose_secret())
     {
         let what = format!("is the same key as that of {:?}; give each its own", other.name);
-        settings.problem("key_env", place, what);
+        settings.problem(key, place, what);
         return None;
     }
     Some(ApiKey { name: name?, secret, scopes: scopes?, tenant })
@@ -168,7 +168,7 @@ fn read_webhook_secret(
     names: &mut Vec<Arc<str>>,
     others: &[WebhookSecret],
 ) -> Option<WebhookSecret> {
-    let place = settings.place_of("secret_env");
+    let (key, place) = given(settings, "secret_env", "secret_file");
     let name = read_name(settings, names);
     let secret = read_secret(settings, "secret_env", "secret_file");
     let tenant = tenant(settings);
@@ -176,10 +176,21 @@ fn read_webhook_secret(
     if let Some(other) = others.iter().find(|s| s.secret.expose_secret() == secret.expose_secret())
     {
         let what = format!("is the same secret as that of {:?}; give each its own", other.name);
-        settings.problem("secret_env", place, what);
+        settings.problem(key, place, what);
         return None;
     }
     Some(WebhookSecret { name: name?, secret, tenant })
+}
+
+/// By which of two keys a secret is given, and where that stands.
+fn given(
+    settings: &Settings,
+    env_key: &'static str,
+    file_key: &'static str,
+) -> (&'static str, Place) {
+    let by_file = settings.has(file_key) && !settings.has(env_key);
+    let key = if by_file { file_key } else { env_key };
+    (key, settings.place_of(key))
 }
 
 /// A name that is not among `names`, which it joins.
@@ -224,6 +235,7 @@ fn read_scopes(settings: &mut Settings) -> Option<Scopes> {
         return None;
     }
     let mut scopes = BTreeSet::new();
+    // Without a scope the key could do nothing: an empty array is refused like a missing one.
     for text in one_or_many(settings, "scopes") {
         match Scope::ALL.into_iter().find(|s| s.name() == text) {
             Some(scope) => {

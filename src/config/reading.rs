@@ -148,11 +148,15 @@ pub(super) fn duration_to(
     Some(duration)
 }
 
-/// One string or an array of them.
+/// One string or an array of them, one at least.
 pub(super) fn one_or_many(settings: &mut Settings, key: &'static str) -> Vec<String> {
     let Some(setting) = settings.take(key) else { return Vec::new() };
     let items = match setting.value {
-        Value::Array(items) if !items.is_empty() => items,
+        Value::Array(items) if items.is_empty() => {
+            settings.problem(key, setting.place, "is empty; name one at least, or take it out");
+            return Vec::new();
+        }
+        Value::Array(items) => items,
         Value::String(text) => return vec![text],
         _ => {
             settings.problem(key, setting.place, "must be a string or an array of strings");

@@ -241,6 +241,36 @@ fn keys_have_scopes_and_a_tenant() {
 }
 
 #[test]
+fn a_key_out_of_a_file_and_an_empty_array_are_told_as_what_they_are() {
+    let told = problems(
+        r#"[auth]
+keys = [
+  { name = "a", key_file = "tls.crt", scopes = ["read"] },
+  { name = "b", key_env = "KEY", scopes = [] },
+]
+[announcers.l]
+type = "log"
+match = { actions = [], thread_prefix = [], source_function = "f" }
+max_in_flight = "32"
+include_answer = "true"
+"#,
+    );
+    let empty = "is empty; name one at least, or take it out";
+    assert_eq!(
+        told,
+        [
+            "a.toml:3: auth.keys[0].key_file: the key is shorter than 16 bytes; make a longer one, such as by `openssl rand -hex 32`".to_owned(),
+            format!("a.toml:4: auth.keys[1].scopes: {empty}"),
+            format!("a.toml:8: announcers.l.match.thread_prefix: {empty}"),
+            format!("a.toml:8: announcers.l.match.actions: {empty}"),
+            "a.toml:9: announcers.l.max_in_flight: is a string, but must be an integer".to_owned(),
+            "a.toml:10: announcers.l.include_answer: is a string, but must be true or false"
+                .to_owned(),
+        ]
+    );
+}
+
+#[test]
 fn variables_win_and_are_named_in_problems() {
     let config = load_with(
         "[server]\nlisten = \"127.0.0.1:1\"\n[announcers.my-hook]\ntype = \"webhook\"\nurl = \"a\"\n",

@@ -87,6 +87,13 @@ pub struct Setting {
     pub place: Place,
 }
 
+impl Setting {
+    /// Whether it comes from where everything is text.
+    fn is_untyped(&self) -> bool {
+        matches!(self.place, Place::Variable(_))
+    }
+}
+
 /// Gives the content of environment variables and files, so that reading settings stays pure.
 pub trait SecretStore: Send + Sync {
     /// The value of an environment variable.
@@ -186,10 +193,11 @@ impl Settings {
     /// A string that must be there; empty after noting the problem when it is not.
     pub fn required_string(&mut self, key: &'static str, wanted: &str) -> String {
         let there = self.has(key);
+        let place = self.place_of(key);
         match self.string(key) {
             Some(text) if !text.is_empty() => text,
             Some(_) => {
-                self.missing(key, wanted);
+                self.problem(key, place, format!("is empty; give {wanted}"));
                 String::new()
             }
             None => {
@@ -220,12 +228,14 @@ impl Settings {
         found
     }
 
-    /// A boolean.
+    /// A boolean. Environment variables have no types, so one may spell it.
     pub fn boolean(&mut self, key: &'static str) -> Option<bool> {
         let setting = self.take(key)?;
         match &setting.value {
             Value::Boolean(b) => Some(*b),
-            Value::String(s) if s == "true" || s == "false" => Some(s == "true"),
+            Value::String(s) if setting.is_untyped() && (s == "true" || s == "false") => {
+                Some(s == "true")
+            }
             _ => {
                 self.wrong_type(key, &setting, "true or false");
                 None
@@ -233,12 +243,15 @@ impl Settings {
         }
     }
 
-    /// An integer within bounds, both included.
+    /// An integer within bounds, both included. Environment variables have no types, so one may
+    /// spell it.
     pub fn integer(&mut self, key: &'static str, least: i64, most: i64) -> Option<i64> {
         let setting = self.take(key)?;
         let number = match &setting.value {
             Value::Integer(n) => *n,
-            Value::String(s) if s.parse::<i64>().is_ok() => s.parse().unwrap_or(least),
+            Value::String(s) if setting.is_untyped() && s.parse::<i64>().is_ok() => {
+                s.parse().unwrap_or(least)
+            }
             _ => {
                 self.wrong_type(key, &setting, "an integer");
                 return None;
@@ -529,6 +542,45 @@ mod tests {
         let mut s = settings(vec![("secret_env", text("NONE"))], secrets);
         assert!(s.secret("secret_env", "secret_file").is_none());
         assert!(s.finish().unwrap_err()[0].what.contains("NONE is not set"));
+    }
+
+    #[test]
+    fn only_variables_may_spell_numbers_and_booleans() {
+        let spelt = |place: Place| {
+            let spell = |text: &str| Setting {
+                value: Value::String(text.to_owned()),
+                place: place.clone(),
+            };
+            let pairs = vec![("n", spell("32")), ("b", spell("true"))];
+            let mut s = settings(pairs, MapSecrets::default());
+            let read = (s.integer("n", 1, 99), s.boolean("b"));
+            (read, s.take_problems().iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let (read, problems) = spelt(Place::Variable("ANSWERBACK_A__N".into()));
+        assert_eq!((read, problems.len()), ((Some(32), Some(true)), 0));
+        let (read, problems) = spelt(Place::Line { file: "f.toml".into(), line: 3 });
+        assert_eq!(read, (None, None));
+        assert_eq!(
+            problems,
+            [
+                "f.toml:3: announcers.test.n: is a string, but must be an integer",
+                "f.toml:3: announcers.test.b: is a string, but must be true or false",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_empty_string_is_told_at_its_own_line() {
+        let empty = Setting {
+            value: Value::String(String::new()),
+            place: Place::Line { file: "f.toml".into(), line: 7 },
+        };
+        let mut s = settings(vec![("brokers", empty)], MapSecrets::default());
+        assert_eq!(s.required_string("brokers", "\"host:port\""), "");
+        assert_eq!(
+            s.finish().unwrap_err()[0].to_string(),
+            "f.toml:7: announcers.test.brokers: is empty; give \"host:port\""
+        );
     }
 
     #[test]

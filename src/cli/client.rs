@@ -27,7 +27,8 @@ pub(crate) struct Connection {
         hide_env_values = true,
         default_value = "http://127.0.0.1:8080"
     )]
-    url: Url,
+    // No `Url`: clap would show what is none, and with it a password.
+    url: String,
 
     /// The API key; better by the environment, where no list of processes shows it
     #[arg(long, global = true, env = "ANSWERBACK_API_KEY", hide_env_values = true)]
@@ -43,6 +44,8 @@ pub(crate) struct Connection {
 pub(crate) struct Api {
     http: reqwest::Client,
     base: Url,
+    /// The base as messages show it.
+    shown: String,
     authorization: Option<HeaderValue>,
 }
 
@@ -95,9 +98,13 @@ impl Api {
     /// # Errors
     /// The URL or the key cannot be used.
     pub(crate) fn new(connection: &Connection) -> Result<Self, Failure> {
-        let base = connection.url.clone();
+        let mut base = Url::parse(&connection.url).map_err(|e| {
+            let what = format!("--url is no URL ({e}); write one such as http://127.0.0.1:8080");
+            Failure::Usage(what)
+        })?;
+        let shown = shown(&base);
         if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
-            let what = format!("--url {base}: must start with http:// or https://");
+            let what = format!("--url {shown}: must start with http:// or https://");
             return Err(Failure::Usage(what));
         }
         let authorization = connection
@@ -113,6 +120,11 @@ impl Api {
                 Ok::<_, Failure>(value)
             })
             .transpose()?;
+        if authorization.is_some() {
+            // What the URL holds would be a second Authorization.
+            let _ = base.set_username("");
+            let _ = base.set_password(None);
+        }
         let builder = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .timeout(Duration::from_secs(90))
@@ -126,7 +138,7 @@ impl Api {
         };
         let builder = if is_loopback(&base) { builder.no_proxy() } else { builder };
         let http = builder.build().context("the HTTP client cannot be set up")?;
-        Ok(Self { http, base, authorization })
+        Ok(Self { http, base, shown, authorization })
     }
 
     /// Asks, and gives the body of a good reply.
@@ -140,6 +152,7 @@ impl Api {
         if !ask.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&ask.query);
         }
+        let collection = ask.path.split('/').nth(2).unwrap_or_default().to_owned();
         let mut request = self.http.request(ask.method, url);
         if let Some(value) = &self.authorization {
             request = request.header(header::AUTHORIZATION, value.clone());
@@ -158,11 +171,12 @@ impl Api {
         if status.is_success() {
             return Ok(body);
         }
-        Err(Failure::Api(Box::new(ApiError::read(status, request_id, body, &self.base))))
+        let error = ApiError::read(status, request_id, body, &collection, &self.shown);
+        Err(Failure::Api(Box::new(error)))
     }
 
     fn unreachable(&self, error: reqwest::Error) -> Failure {
-        let base = self.base.as_str().trim_end_matches('/');
+        let base = self.shown.trim_end_matches('/');
         let cure = "is the daemon running? Start it by `answerback serve`, or name another by --url or ANSWERBACK_URL";
         let what = if error.is_timeout() { "no answer in time" } else { "no answer" };
         // The URL stands in the sentence already, and the innermost cause says the most.
@@ -170,6 +184,18 @@ impl Api {
         let cause = error.root_cause().to_string();
         Failure::other(format!("{what} from {base}: {cause}; {cure}"))
     }
+}
+
+/// A URL without the user and password that it may hold, and without what may hold more.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Neither fails for a URL that has a host; of others nothing but the scheme is shown.
+    if url.set_username("").is_err() || url.set_password(None).is_err() {
+        return format!("{}:…", url.scheme());
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -196,6 +222,8 @@ pub(crate) struct ApiError {
     pub(crate) code: String,
     pub(crate) message: String,
     pub(crate) details: Value,
+    /// What was asked for: `waits`, `deliveries`, …
+    collection: String,
     pub(crate) request_id: Option<String>,
     pub(crate) retry_after: Option<Duration>,
     /// The body as it came.
@@ -203,7 +231,13 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    fn read(status: StatusCode, request_id: Option<String>, body: Bytes, base: &Url) -> Self {
+    fn read(
+        status: StatusCode,
+        request_id: Option<String>,
+        body: Bytes,
+        collection: &str,
+        base: &str,
+    ) -> Self {
         let form: Value = serde_json::from_slice(&body).unwrap_or_default();
         let error = &form["error"];
         let text = |key: &str| error[key].as_str().map(ToOwned::to_owned);
@@ -219,6 +253,7 @@ impl ApiError {
             code,
             message,
             details: error["details"].clone(),
+            collection: collection.to_owned(),
             request_id: text("requestId").or(request_id),
             retry_after: error["retryAfterSeconds"].as_u64().map(Duration::from_secs),
             body,
@@ -244,7 +279,13 @@ impl ApiError {
                 format!("add one of {}", threads.join(", "))
             }
             "wait-not-found" | "not-found" if self.details["field"].is_null() => {
-                "see what there is by `answerback waits list`".to_owned()
+                match self.collection.as_str() {
+                    list @ ("announcements" | "deliveries") => {
+                        format!("see what there is by `answerback {list} list`")
+                    }
+                    "announcers" => "the configuration names them: [announcers.NAME]".to_owned(),
+                    _ => "see what there is by `answerback waits list`".to_owned(),
+                }
             }
             "rate-limit-exceeded" | "store-unavailable" | "shutting-down" => match self.retry_after
             {
@@ -297,8 +338,9 @@ mod tests {
     #[test]
     fn an_error_is_told_with_code_request_and_cure() {
         let read = |body: &'static str| {
-            let base = Url::parse("http://127.0.0.1:1").unwrap();
-            ApiError::read(StatusCode::CONFLICT, None, Bytes::from(body), &base).to_string()
+            let base = "http://127.0.0.1:1/";
+            let body = Bytes::from(body);
+            ApiError::read(StatusCode::CONFLICT, None, body, "waits", base).to_string()
         };
         assert_eq!(
             read(
@@ -316,6 +358,46 @@ mod tests {
             read("<html>"),
             "error: what is at http://127.0.0.1:1/ does not answer as answerback does; check --url (HTTP 409)"
         );
+    }
+
+    #[test]
+    fn what_is_not_there_is_looked_for_in_its_own_list() {
+        let cure = |collection| {
+            let body = Bytes::from_static(
+                br#"{"error":{"code":"not-found","message":"nothing","details":{},"requestId":"r"}}"#,
+            );
+            let status = StatusCode::NOT_FOUND;
+            ApiError::read(status, None, body, collection, "http://h/").cure().unwrap()
+        };
+        assert_eq!(cure("waits"), "see what there is by `answerback waits list`");
+        assert_eq!(cure("deliveries"), "see what there is by `answerback deliveries list`");
+        assert_eq!(cure("announcements"), "see what there is by `answerback announcements list`");
+        assert!(cure("announcers").contains("[announcers.NAME]"));
+    }
+
+    #[test]
+    fn a_password_in_the_url_is_never_shown() {
+        let api = |url: &str| {
+            Api::new(&Connection { url: url.to_owned(), key: None, json: false })
+                .map_err(|failure| failure.message().unwrap())
+        };
+        assert_eq!(
+            api("http://me:s3cret@127.0.0.1:1/x?token=s3cret#s3cret").unwrap().shown,
+            "http://127.0.0.1:1/x"
+        );
+        for bad in [
+            "http://me:s3cret@127.0.0.1:port/",
+            "http://me:s3cret@/",
+            "ftp://me:s3cret@h/",
+            "me:s3cret@h",
+            "mailto:s3cret@h",
+            "s3cret",
+            "",
+        ] {
+            let message = api(bad).err().unwrap();
+            assert!(message.contains("--url") && message.contains("http://"), "{message}");
+            assert!(!message.contains("s3cret"), "{bad}: {message}");
+        }
     }
 
     #[test]

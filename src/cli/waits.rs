@@ -55,7 +55,8 @@ enum Command {
         #[command(flatten)]
         which: Which,
         /// The answer: JSON, @FILE or @- for standard input
-        #[arg(long, value_name = "JSON|@FILE")]
+        // Numbers may be negative.
+        #[arg(long, value_name = "JSON|@FILE", allow_hyphen_values = true)]
         answer: String,
         /// Who answers
         #[arg(long, value_name = "NAME")]

@@ -250,13 +250,23 @@ impl Envelope {
     }
 }
 
-/// `reply_with` may only name the ids of its own envelope. Where a key stands twice each must be
-/// the right one: readers differ in which they take.
+/// `reply_with` may only name the ids of its own envelope, and, if any, the generation that an
+/// answer without one is for: whoever copies it as it is must be understood. Where a key stands
+/// twice each must be the right one: readers differ in which they take.
 fn check_reply_with(raw: &str, thread: &ThreadId, question: &QuestionId) -> Result<(), Refusal> {
     for member in json::members(raw)? {
         let own = match &*member.key {
             "thread_id" => thread.as_str(),
             "question_id" => question.as_str(),
+            "generation" => {
+                if member.raw != "1" {
+                    return Err(Refusal::new(
+                        "reply_with",
+                        "has a generation other than 1, so that no copy of it could answer; take it out: later generations get theirs when they are announced",
+                    ));
+                }
+                continue;
+            }
             _ => continue,
         };
         if id_text(&json::parse(member.raw)?) != Some(own) {

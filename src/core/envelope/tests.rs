@@ -180,9 +180,19 @@ fn an_integer_id_is_its_digits_and_reply_with_keeps_it_as_it_came() {
 }
 
 #[test]
+fn a_generation_in_reply_with_is_the_one_that_answers_without_it_are_for() {
+    assert!(with("reply_with", r#"{"generation":1}"#).is_ok());
+    for bad in ["2", "0", "9", "1.0", "\"1\"", "null", "true", "1,\"generation\":2"] {
+        let refusal = with("reply_with", &format!(r#"{{"generation":{bad}}}"#)).unwrap_err();
+        assert_eq!(refusal.field, "reply_with", "{bad}");
+        assert!(refusal.to_string().contains("generation"), "{refusal}");
+    }
+}
+
+#[test]
 fn reply_with_is_as_published_or_built_from_the_ids_as_written() {
-    let given = with("reply_with", r#"{ "x" : 1.10, "generation": 7 }"#).unwrap();
-    assert_eq!(given.reply_with(), r#"{ "x" : 1.10, "generation": 7 }"#);
+    let given = with("reply_with", r#"{ "x" : 1.10, "generation": 1 }"#).unwrap();
+    assert_eq!(given.reply_with(), r#"{ "x" : 1.10, "generation": 1 }"#);
     for raw in ["null", "{}"] {
         assert!(with("reply_with", raw).is_ok());
     }
@@ -207,7 +217,7 @@ fn the_first_generation_is_announced_untouched_and_later_ones_differ_in_reply_wi
         ),
         ("{}", r#"{"generation": 2}"#),
         ("{ }", r#"{"generation": 2}"#),
-        (r#"{"generation":"mine","x":1e400}"#, r#"{"generation":2,"x":1e400}"#),
+        (r#"{"generation":1,"x":1e400}"#, r#"{"generation":2,"x":1e400}"#),
         ("null", r#"{"thread_id": "t", "question_id": "q", "answer": null, "generation": 2}"#),
     ] {
         let text = format!(

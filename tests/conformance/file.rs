@@ -22,6 +22,23 @@ fn try_open(path: &Path) -> Result<SqliteStore, OpenError> {
 }
 
 #[tokio::test]
+async fn a_damaged_file_is_told_once_and_with_a_cure() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    open_file(&path, Rules::default()).close().await;
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The first page has the header; what follows is noise.
+    bytes[4_096..].fill(0xa5);
+    std::fs::write(&path, bytes).unwrap();
+    let error = try_open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
+    assert!(std::error::Error::source(&error).is_none(), "all is said in one sentence");
+    let told = error.to_string();
+    assert_eq!(told.matches("malformed").count(), 1, "{told}");
+    assert!(told.contains("restore it from a backup"), "{told}");
+}
+
+#[tokio::test]
 async fn everything_survives_a_restart() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("a.db");

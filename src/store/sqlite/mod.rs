@@ -101,7 +101,7 @@ impl SqliteStore {
             }
         };
         let named = path.clone().unwrap_or_else(|| ":memory:".into());
-        let refused = |source| OpenError::Sqlite { path: named.clone(), source };
+        let refused = |error: rusqlite::Error| OpenError::sqlite(&named, &error);
         let shared = Arc::new(open::load(&conn, rules, mint).map_err(|fail| match fail {
             Fail::Sql(source) => refused(source),
             _ => OpenError::Foreign { path: named.clone() },

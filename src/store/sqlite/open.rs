@@ -100,17 +100,40 @@ pub enum OpenError {
         /// What went wrong.
         source: Box<refinery::Error>,
     },
-    /// SQLite said no.
-    #[error("{path}: {source}")]
-    Sqlite {
+    /// What is in the file makes no sense to SQLite.
+    #[error(
+        "{path} is damaged ({what}); restore it from a backup, or rescue what can be read by \
+         `sqlite3 {path} .recover`, or move it and the files beside it away to start anew"
+    )]
+    Damaged {
         /// The file.
         path: PathBuf,
         /// What SQLite says.
-        source: rusqlite::Error,
+        what: String,
+    },
+    /// SQLite said no.
+    #[error("{path}: SQLite says: {what}; check the file, its directory and the disk")]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says, its causes included.
+        what: String,
     },
     /// A thread could not be started.
     #[error("a thread for the store cannot be started: {0}")]
     Thread(std::io::Error),
+}
+
+impl OpenError {
+    /// What an error of SQLite means.
+    pub(super) fn sqlite(path: &Path, error: &rusqlite::Error) -> Self {
+        let (path, what) = (path.to_owned(), error.to_string());
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Self::Foreign { path },
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { path, what },
+            _ => Self::Sqlite { path, what },
+        }
+    }
 }
 
 fn pid(holder: &Option<u32>) -> String {
@@ -171,10 +194,7 @@ pub(super) fn prepare(path: &Path) -> Result<Connection, OpenError> {
         }
         Err(error) => return Err(failed(error)),
     }
-    let refused = |source: rusqlite::Error| match source.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => OpenError::Foreign { path: path.to_owned() },
-        _ => OpenError::Sqlite { path: path.to_owned(), source },
-    };
+    let refused = |error: rusqlite::Error| OpenError::sqlite(path, &error);
     let mut conn = Connection::open_with_flags(path, flags()).map_err(refused)?;
     check_ours(&conn, path).map_err(|e| e.unwrap_or_else(refused))?;
     writer_settings(&conn).map_err(refused)?;
@@ -185,7 +205,7 @@ pub(super) fn prepare(path: &Path) -> Result<Connection, OpenError> {
 /// Opens a store in memory.
 pub(super) fn prepare_memory() -> Result<Connection, OpenError> {
     let path = Path::new(":memory:");
-    let refused = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let refused = |error: rusqlite::Error| OpenError::sqlite(path, &error);
     let mut conn = Connection::open_in_memory().map_err(refused)?;
     writer_settings(&conn).map_err(refused)?;
     migrate(&mut conn, path)?;

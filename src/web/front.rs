@@ -110,15 +110,16 @@ impl Front {
         let id = RequestId::of(request.headers(), started);
         let context = Context { id: id.clone(), peer: peer.ip(), started };
         let version = request.version();
-        let barred = if state.auth.is_open() {
-            guard::local(peer.ip(), request.uri(), request.headers()).err()
+        let let_in = guard::host(version, request.headers());
+        let let_in = if state.auth.is_open() {
+            let_in.and_then(|()| guard::local(peer.ip(), request.uri(), request.headers()))
         } else {
-            None
+            let_in
         };
         request.extensions_mut().insert(context);
-        let mut response = match barred {
-            Some(problem) => refuse(Arc::clone(&self.app), request, problem).await,
-            None => match self.router.clone().oneshot(request).await {
+        let mut response = match let_in {
+            Err(problem) => refuse(Arc::clone(&self.app), request, problem).await,
+            Ok(()) => match self.router.clone().oneshot(request).await {
                 Ok(response) => response,
                 Err(never) => match never {},
             },

@@ -1,15 +1,29 @@
-//! Who is let in at all when there are no keys: callers on this machine that mean this machine.
+//! Who is let in at all. Whoever speaks HTTP/1.1 names one host.
+//!
+//! When there are no keys: callers on this machine that mean this machine.
 //!
 //! A web page can make its visitor's browser call `127.0.0.1`. By DNS rebinding it does so under
 //! its own host name; without, the browser says by `Origin` whose page it was. Both are refused,
 //! and so is what a proxy passed on for someone else.
 
 use super::problem::Problem;
-use http::{HeaderMap, Uri, header};
+use http::{HeaderMap, Uri, Version, header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Headers by which proxies say for whom they ask.
 const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
+
+/// Refuses requests that name several hosts, or none where HTTP wants one (RFC 9112, section 3.2):
+/// a proxy in front may have judged by another one.
+pub(crate) fn host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.get_all(header::HOST).iter().count() {
+        0 if version == Version::HTTP_11 => {
+            Err(Problem::bad_input("Host", "is missing; HTTP/1.1 wants it"))
+        }
+        0 | 1 => Ok(()),
+        _ => Err(Problem::bad_input("Host", "stands twice; send it once")),
+    }
+}
 
 /// Whether a caller is on this machine, means this machine, and asks for itself.
 pub(crate) fn local(peer: IpAddr, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
@@ -68,6 +82,24 @@ mod tests {
         let headers: HeaderMap =
             pairs.iter().map(|(n, v)| (n.parse().unwrap(), HeaderValue::from_static(v))).collect();
         local(peer.parse().unwrap(), &Uri::from_static(uri), &headers).is_ok()
+    }
+
+    #[test]
+    fn one_host_is_named_where_http_wants_one() {
+        let check = |version, hosts: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for name in hosts {
+                headers.append(header::HOST, HeaderValue::from_static(name));
+            }
+            host(version, &headers).map_err(|problem| problem.code)
+        };
+        assert_eq!(check(Version::HTTP_11, &["a"]), Ok(()));
+        assert_eq!(check(Version::HTTP_11, &[]), Err("bad-input"));
+        assert_eq!(check(Version::HTTP_10, &[]), Ok(()));
+        assert_eq!(check(Version::HTTP_2, &[]), Ok(()), "there the URI names it");
+        for version in [Version::HTTP_10, Version::HTTP_11, Version::HTTP_2] {
+            assert_eq!(check(version, &["a", "a"]), Err("bad-input"), "{version:?}");
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Drop for Share {
 }
 
 /// Refuses what is no JSON by its headers. A body without a `Content-Type` is judged when it is
-/// there ([`read_json`]).
+/// there ([`read`]).
 pub(crate) fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
     if headers
         .get(header::CONTENT_ENCODING)
@@ -92,7 +92,7 @@ fn is_json(kind: &[u8]) -> bool {
 }
 
 /// Reads a body of at most [`MAX_MESSAGE_BYTES`], and no more than that into memory.
-pub(crate) async fn read_json(
+pub(crate) async fn read(
     headers: &HeaderMap,
     body: &mut Body,
     budget: &Budget,
@@ -198,15 +198,14 @@ mod tests {
         let budget = Budget::new(100);
         let json = headers(&[(header::CONTENT_TYPE, "application/json")]);
         let mut body = chunked(&[b"{", b"", b"\"a\":", b"1}"]);
-        let (bytes, share) = read_json(&json, &mut body, &budget).await.unwrap();
+        let (bytes, share) = read(&json, &mut body, &budget).await.unwrap();
         assert_eq!(bytes, "{\"a\":1}");
         assert_eq!(budget.held.load(Ordering::Relaxed), 7);
         drop(share);
         assert_eq!(budget.held.load(Ordering::Relaxed), 0);
-        let problem =
-            read_json(&HeaderMap::new(), &mut chunked(&[b"1"]), &budget).await.unwrap_err();
+        let problem = read(&HeaderMap::new(), &mut chunked(&[b"1"]), &budget).await.unwrap_err();
         assert_eq!(problem.status, 415);
-        let (none, _) = read_json(&HeaderMap::new(), &mut Body::empty(), &budget).await.unwrap();
+        let (none, _) = read(&HeaderMap::new(), &mut Body::empty(), &budget).await.unwrap();
         assert!(none.is_empty());
     }
 
@@ -215,14 +214,11 @@ mod tests {
         let budget = Budget::new(usize::MAX);
         let json = headers(&[(header::CONTENT_TYPE, "application/json")]);
         let full: &'static [u8] = vec![b' '; MAX_MESSAGE_BYTES].leak();
-        assert!(read_json(&json, &mut chunked(&[full]), &budget).await.is_ok());
-        let problem = read_json(&json, &mut chunked(&[full, b"x"]), &budget).await.unwrap_err();
+        assert!(read(&json, &mut chunked(&[full]), &budget).await.is_ok());
+        let problem = read(&json, &mut chunked(&[full, b"x"]), &budget).await.unwrap_err();
         assert_eq!(problem.code, "request-too-large");
         let announced = headers(&[(header::CONTENT_LENGTH, "1048577")]);
-        assert_eq!(
-            read_json(&announced, &mut Body::empty(), &budget).await.unwrap_err().status,
-            413
-        );
+        assert_eq!(read(&announced, &mut Body::empty(), &budget).await.unwrap_err().status, 413);
         assert_eq!(budget.held.load(Ordering::Relaxed), 0);
     }
 
@@ -230,11 +226,11 @@ mod tests {
     async fn when_memory_is_taken_the_caller_is_sent_away_for_a_while() {
         let budget = Budget::new(4);
         let json = headers(&[(header::CONTENT_TYPE, "application/json")]);
-        let held = read_json(&json, &mut chunked(&[b"123"]), &budget).await.unwrap();
-        let problem = read_json(&json, &mut chunked(&[b"12"]), &budget).await.unwrap_err();
+        let held = read(&json, &mut chunked(&[b"123"]), &budget).await.unwrap();
+        let problem = read(&json, &mut chunked(&[b"12"]), &budget).await.unwrap_err();
         assert_eq!((problem.status.as_u16(), problem.retry_after), (503, Some(1)));
         drop(held);
-        assert!(read_json(&json, &mut chunked(&[b"12"]), &budget).await.is_ok());
+        assert!(read(&json, &mut chunked(&[b"12"]), &budget).await.is_ok());
     }
 
     #[tokio::test]
@@ -242,7 +238,7 @@ mod tests {
         let budget = Budget { arrival: Duration::from_millis(1), ..Budget::new(100) };
         let json = headers(&[(header::CONTENT_TYPE, "application/json")]);
         let mut body = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
-        let problem = read_json(&json, &mut body, &budget).await.unwrap_err();
+        let problem = read(&json, &mut body, &budget).await.unwrap_err();
         assert_eq!(problem.code, "request-timeout");
     }
 }

@@ -190,9 +190,17 @@ async fn run(
     let id = path_id(route, parts).await?;
     let (bytes, share) = match route.takes {
         Takes::Nothing => (Bytes::new(), None),
-        Takes::NoFields | Takes::Message(_) => {
+        Takes::NoFields => {
+            let (bytes, share) = body::read(&parts.headers, body, &app.budget).await?;
+            // Clients put their usual type on requests without a body too.
+            if !bytes.is_empty() {
+                body::check_headers(&parts.headers)?;
+            }
+            (bytes, Some(share))
+        }
+        Takes::Message(_) => {
             body::check_headers(&parts.headers)?;
-            let (bytes, share) = body::read_json(&parts.headers, body, &app.budget).await?;
+            let (bytes, share) = body::read(&parts.headers, body, &app.budget).await?;
             (bytes, Some(share))
         }
     };

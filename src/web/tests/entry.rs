@@ -232,6 +232,47 @@ async fn bodies_are_json_and_at_most_a_mebibyte() {
 }
 
 #[tokio::test]
+async fn where_no_body_is_wanted_none_needs_a_type() {
+    let bench = Bench::new().await;
+    for (n, kind) in ["text/plain", "application/x-www-form-urlencoded", "", "application/json"]
+        .into_iter()
+        .enumerate()
+    {
+        for length in [None, Some("0")] {
+            let id = format!("q{n}-{}", length.is_some());
+            bench.ask("t", &id).await;
+            let mut headers = vec![bearer(KEY), ("content-type", kind)];
+            headers.extend(length.map(|n| ("content-length", n)));
+            let cancel = format!("/v1/waits/{id}/cancel");
+            bench.send("POST", &cancel, &headers, "").await.expect(200);
+        }
+    }
+    let plain = [bearer(KEY), ("content-type", "text/plain")];
+    bench.send("POST", "/v1/announcers/a/retry", &plain, "").await.expect(202);
+    let got = bench.send("POST", "/v1/announcers/a/retry", &plain, "{}").await;
+    got.refused(415, "unsupported-media-type");
+    // Where a body is wanted an empty one is none, whatever its type.
+    bench.send("POST", "/v1/waits", &plain, "").await.refused(415, "unsupported-media-type");
+}
+
+#[tokio::test]
+async fn one_host_is_named_with_and_without_keys() {
+    for auth in [keys(), config::Auth::default()] {
+        let bench = Bench::with(auth, rules()).await;
+        for hosts in [&[][..], &["localhost", "localhost"], &["localhost", "evil.example"]] {
+            let mut request = request("GET", "/healthz", &[], Body::empty());
+            request.headers_mut().remove("host");
+            for host in hosts {
+                request.headers_mut().append("host", host.parse().unwrap());
+            }
+            let got = bench.raw(request).await.refused(400, "bad-input");
+            assert_eq!(got.json()["error"]["details"]["field"], "Host", "{hosts:?}");
+            assert!(!got.header("x-request-id").is_empty());
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_full_disk_is_told_as_such_and_nothing_is_acknowledged() {
     let bench = Bench::new().await;
     bench.ask("t", "first").await;

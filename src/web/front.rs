@@ -125,7 +125,8 @@ impl Front {
             },
         };
         let headers = response.headers_mut();
-        headers.insert(X_REQUEST_ID, id.header());
+        // A refusal that is given again has the id that stands in it.
+        headers.entry(X_REQUEST_ID).or_insert_with(|| id.header());
         if version <= Version::HTTP_11 && state.drain.is_cancelled() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

@@ -2,12 +2,13 @@
 //! per tenant, key and route, for 24 hours).
 //!
 //! The route is the path with its ids and query: the same key at another wait is another request.
-//! Answers that ask to come again (5xx, 429) are not kept. A keyed request runs to its end even when
+//! What was done is kept, and what clashes with it (409). Refusals of the request itself are not: it
+//! may be mended and sent under the same key, or the world may be another then. A keyed request runs to its end even when
 //! its caller hangs up, so that the answer is there when the caller comes again.
 
 use super::front::{App, Call, Context, act};
 use super::problem::Problem;
-use super::reply::{IDEMPOTENT_REPLAYED, Reply, is_visible_ascii};
+use super::reply::{IDEMPOTENT_REPLAYED, Reply, X_REQUEST_ID, is_visible_ascii};
 use crate::store::KeptReply;
 use axum::body::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -112,9 +113,9 @@ pub(crate) async fn once(
     }
 }
 
-/// Whether asking again would give the same.
+/// Whether this is the answer from now on.
 fn is_final(status: StatusCode) -> bool {
-    !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS
+    status.is_success() || status == StatusCode::CONFLICT
 }
 
 fn replay(kept: KeptReply, body_hash: [u8; 32]) -> Result<Reply, Problem> {
@@ -128,7 +129,18 @@ fn replay(kept: KeptReply, body_hash: [u8; 32]) -> Result<Reply, Problem> {
         Reply::json(status, Bytes::from(kept.body))
     };
     reply.headers.push((IDEMPOTENT_REPLAYED, HeaderValue::from_static("true")));
+    // A refusal names the request it was given to, in the header as in the body.
+    reply.headers.extend(named_request(&reply).map(|id| (X_REQUEST_ID, id)));
     Ok(reply)
+}
+
+/// The `requestId` that a refusal has in it.
+fn named_request(reply: &Reply) -> Option<HeaderValue> {
+    if reply.status.is_success() {
+        return None;
+    }
+    let body: serde_json::Value = serde_json::from_slice(&reply.body).ok()?;
+    HeaderValue::from_str(body["error"]["requestId"].as_str()?).ok()
 }
 
 #[cfg(test)]
@@ -160,12 +172,18 @@ mod tests {
     }
 
     #[test]
-    fn only_answers_that_would_be_the_same_again_are_kept() {
+    fn only_what_was_done_and_what_clashes_with_it_is_kept() {
         for (status, kept) in [
             (202, true),
             (204, true),
-            (400, true),
+            (400, false),
+            (401, false),
+            (403, false),
+            (404, false),
             (409, true),
+            (413, false),
+            (415, false),
+            (422, false),
             (429, false),
             (500, false),
             (503, false),

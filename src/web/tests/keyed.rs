@@ -44,14 +44,24 @@ async fn a_key_counts_per_tenant_and_route() {
 }
 
 #[tokio::test]
-async fn refusals_are_kept_too_but_not_those_that_ask_to_come_again() {
+async fn a_request_that_was_refused_may_be_mended_under_the_same_key() {
     let bench = Bench::new().await;
+    let send = async |headers: &[(&str, &str)], body: String| {
+        bench.send("POST", "/v1/answers", headers, body).await
+    };
     let body = answer("t", "q", "1");
-    let send = async || bench.send("POST", "/v1/answers", &keyed("k"), body.clone()).await;
-    let first = send().await.refused(404, "wait-not-found");
+    send(&keyed("k"), body.clone()).await.refused(404, "wait-not-found");
     bench.ask("t", "q").await;
-    assert_eq!(send().await.refused(404, "wait-not-found").body, first.body);
-    assert_eq!(bench.get("/v1/waits/q").await.json()["state"], "open");
+    send(&keyed("k"), answer("t", "q", "NaN")).await.refused(400, "bad-input");
+    let plain = [bearer(KEY), ("content-type", "text/plain"), ("idempotency-key", "k")];
+    send(&plain, body.clone()).await.refused(415, "unsupported-media-type");
+    let key = |secret| [bearer(secret), JSON, ("idempotency-key", "k")];
+    send(&key("nobody"), body.clone()).await.refused(401, "unauthenticated");
+    send(&key("k-read"), body.clone()).await.refused(403, "forbidden");
+    send(&keyed("k"), "x".repeat((1 << 20) + 1)).await.refused(413, "request-too-large");
+    let done = send(&keyed("k"), body.clone()).await.expect(200);
+    assert_eq!(done.header("idempotent-replayed"), "");
+    assert_eq!(send(&keyed("k"), body).await.expect(200).header("idempotent-replayed"), "true");
 
     bench.store.limit_pages(1).await.unwrap();
     let big = envelope("t", "big", &format!(",\"x\":\"{}\"", "x".repeat(500_000)));
@@ -59,6 +69,28 @@ async fn refusals_are_kept_too_but_not_those_that_ask_to_come_again() {
     ask().await.refused(503, "store-unavailable");
     bench.store.limit_pages(1 << 20).await.unwrap();
     ask().await.expect(202);
+}
+
+#[tokio::test]
+async fn a_refusal_that_is_given_again_names_one_request_in_header_and_body() {
+    let bench = Bench::new().await;
+    bench.ask("t", "q").await;
+    bench.post("/v1/answers", answer("t", "q", "1")).await.expect(200);
+    for (round, replayed) in ["", "true", "true"].into_iter().enumerate() {
+        let own = format!("request-{round}");
+        let headers = [bearer(KEY), JSON, ("idempotency-key", "k"), ("x-request-id", own.as_str())];
+        let got = bench.send("POST", "/v1/waits/q/cancel", &headers, "").await;
+        let got = got.refused(409, "wait-closed");
+        assert_eq!(got.header("idempotent-replayed"), replayed);
+        assert_eq!(got.header("x-request-id"), "request-0");
+        assert_eq!(got.json()["error"]["requestId"], "request-0");
+    }
+    // What was done has no id in it: the header is the caller's own.
+    for own in ["a", "b"] {
+        let headers = [bearer(KEY), JSON, ("idempotency-key", "p"), ("x-request-id", own)];
+        let got = bench.send("POST", "/v1/waits", &headers, envelope("t", "p", "")).await;
+        assert_eq!(got.expect(202).header("x-request-id"), own);
+    }
 }
 
 #[tokio::test]

@@ -170,7 +170,7 @@ async fn finished(store: &Arc<dyn Store>) -> Vec<OutboxRow> {
     };
     let all_over = async {
         loop {
-            let mut rows = store.list_outbox(filter.clone()).await.unwrap();
+            let mut rows = store.list_outbox(filter.clone()).await.unwrap().found;
             if rows.iter().all(|row| row.state != OutboxState::Queued) {
                 rows.reverse();
                 return rows;

@@ -185,6 +185,16 @@ pub struct WaitFilter {
     pub limit: usize,
 }
 
+/// A part of a list. A filter that few fit may give less than the limit, even nothing, and a place
+/// to go on from: no call looks at a whole store.
+#[derive(Clone, Debug)]
+pub struct Listed<T, I> {
+    /// What was found, newest first.
+    pub found: Vec<T>,
+    /// There may be more, older than this one; `None` at the end.
+    pub next: Option<I>,
+}
+
 /// Which announcements or deliveries to list, newest first.
 #[derive(Clone, Debug)]
 pub struct OutboxFilter {
@@ -330,10 +340,10 @@ pub trait Store: Send + Sync + 'static {
     async fn find(&self, query: WaitQuery) -> StoreResult<Found>;
 
     /// Lists waits.
-    async fn list_waits(&self, filter: WaitFilter) -> StoreResult<Vec<Arc<Wait>>>;
+    async fn list_waits(&self, filter: WaitFilter) -> StoreResult<Listed<Arc<Wait>, WaitId>>;
 
     /// Lists announcements or deliveries.
-    async fn list_outbox(&self, filter: OutboxFilter) -> StoreResult<Vec<OutboxRow>>;
+    async fn list_outbox(&self, filter: OutboxFilter) -> StoreResult<Listed<OutboxRow, OutboxId>>;
 
     /// Queues dead messages again, with a fresh age.
     async fn retry(&self, tenant: TenantId, what: Retry, now: Time) -> StoreResult<Retried>;

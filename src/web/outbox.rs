@@ -5,7 +5,7 @@ use super::problem::Problem;
 use super::query::number;
 use super::reply::Reply;
 use super::view;
-use crate::store::{OutboxFilter, Retried, Retry};
+use crate::store::{Listed, OutboxFilter, Retried, Retry};
 use answerback_core::{Destination, Name, OutboxId, OutboxState};
 use http::StatusCode;
 
@@ -32,8 +32,7 @@ pub(crate) async fn list(app: &App, call: Call, announcements: bool) -> Result<R
         before: query.cursor()?.map(OutboxId),
         limit: limit + 1,
     };
-    let rows = app.state.store.list_outbox(filter).await?;
-    let more = rows.len() > limit;
+    let Listed { found: rows, next } = app.state.store.list_outbox(filter).await?;
     let shown = &rows[..rows.len().min(limit)];
     let mut out = format!("{{\"{plural}\":[");
     for (at, row) in shown.iter().enumerate() {
@@ -42,8 +41,10 @@ pub(crate) async fn list(app: &App, call: Call, announcements: bool) -> Result<R
         }
         view::outbox_item(&mut out, row);
     }
-    let last = shown.last().filter(|_| more).map(|row| row.id.0);
-    out.push_str(&view::end_of_list(last));
+    // One more than is shown tells whether there are more. With less, the list is at its end; or
+    // the store has looked at much and found little, and goes on when asked.
+    let next = if rows.len() > limit { shown.last().map(|row| row.id) } else { next };
+    out.push_str(&view::end_of_list(next.map(|id| id.0)));
     Ok(Reply::ok(out))
 }
 
@@ -92,7 +93,7 @@ async fn known(app: &App, call: &Call, announcements: bool) -> Result<OutboxId, 
         before: Some(OutboxId(id.saturating_add(1))),
         limit: 1,
     };
-    let rows = app.state.store.list_outbox(filter).await?;
+    let rows = app.state.store.list_outbox(filter).await?.found;
     let row = rows.first().filter(|row| row.id.0 == id).ok_or_else(nothing)?;
     let rules = &app.state.rules;
     let present = match &row.destination {

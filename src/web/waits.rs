@@ -7,7 +7,7 @@ use super::reply::Reply;
 use super::view;
 use crate::intake::IntakeError;
 use crate::metrics::DELIVERIES;
-use crate::store::{Found, OutboxFilter, OutboxRow, WaitFilter, WaitQuery};
+use crate::store::{Found, Listed, OutboxFilter, OutboxRow, WaitFilter, WaitQuery};
 use answerback_contract::{Generation, QuestionId, ThreadId, Via, WaitState};
 use answerback_core::{
     AnswerOutcome, CancelOutcome, Destination, Name, OutboxState, Wait, WaitId, message,
@@ -99,8 +99,9 @@ pub(crate) async fn list(app: &App, call: Call) -> Result<Reply, Problem> {
     let next = loop {
         // One more than is shown tells whether there are more.
         filter.limit = (limit - shown).min(STEP) + 1;
-        let waits = app.state.store.list_waits(filter.clone()).await?;
+        let Listed { found: waits, next } = app.state.store.list_waits(filter.clone()).await?;
         let room = filter.limit - 1;
+        let before = shown;
         for wait in waits.iter().take(room) {
             if shown > 0 {
                 out.push(',');
@@ -112,19 +113,15 @@ pub(crate) async fn list(app: &App, call: Call) -> Result<Reply, Problem> {
                 break;
             }
         }
-        let full = shown == limit || out.len() >= PAGE_BYTES;
-        let last = filter.before.map(|id| id.0);
-        match waits.last() {
-            // The one more was given, or the page ended before it.
-            Some(oldest) if Some(oldest.id.0) != last => {
-                if full {
-                    break last;
-                }
-            }
-            _ => break None,
+        if shown - before == waits.len() {
+            // The end; or the store has looked at much and found little, and goes on when asked.
+            break next;
+        }
+        if shown == limit || out.len() >= PAGE_BYTES {
+            break filter.before;
         }
     };
-    out.push_str(&view::end_of_list(next));
+    out.push_str(&view::end_of_list(next.map(|id| id.0)));
     Ok(Reply::ok(out))
 }
 
@@ -228,7 +225,7 @@ async fn rows(app: &App, wait: &Wait, announcements: bool) -> Result<Vec<OutboxR
         before: None,
         limit: MOST_ROWS,
     };
-    Ok(app.state.store.list_outbox(filter).await?)
+    Ok(app.state.store.list_outbox(filter).await?.found)
 }
 
 /// The wait that path and query mean.

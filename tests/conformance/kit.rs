@@ -252,7 +252,7 @@ pub(crate) async fn outbox(store: &dyn Store) -> Vec<OutboxRow> {
             before: None,
             limit: 10_000,
         };
-        rows.extend(store.list_outbox(filter).await.unwrap());
+        rows.extend(store.list_outbox(filter).await.unwrap().found);
     }
     rows.sort_by_key(|row| row.id);
     rows
@@ -289,7 +289,7 @@ pub(crate) fn any_wait() -> WaitFilter {
 
 /// Every wait's question id, generation and state, oldest first.
 pub(crate) async fn waits(store: &dyn Store) -> Vec<(String, u32, WaitState)> {
-    let mut waits = store.list_waits(any_wait()).await.unwrap();
+    let mut waits = store.list_waits(any_wait()).await.unwrap().found;
     waits.reverse();
     let short = |w: &Arc<Wait>| (w.question_id.as_str().to_owned(), w.generation.get(), w.state);
     waits.iter().map(short).collect()

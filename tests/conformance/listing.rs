@@ -65,7 +65,7 @@ pub(crate) async fn waits_are_listed_newest_first_by_every_filter(kit: &Kit) {
     let list = async |change: &dyn Fn(&mut WaitFilter)| {
         let mut filter = any_wait();
         change(&mut filter);
-        let waits = store.list_waits(filter).await.unwrap();
+        let waits = store.list_waits(filter).await.unwrap().found;
         ids(&waits).join(" ")
     };
     let tags = |pairs: &[(&str, &str)]| {
@@ -80,6 +80,15 @@ pub(crate) async fn waits_are_listed_newest_first_by_every_filter(kit: &Kit) {
     assert_eq!(list(&|f| f.states = mixed.clone()).await, "q3 q2");
     assert_eq!(list(&|f| f.thread_id = Some(thread("t"))).await, "q4 q3 q1");
     assert_eq!(list(&|f| f.run_id = Some("u".to_owned())).await, "q2");
+    assert_eq!(list(&|f| f.run_id = Some("t".to_owned())).await, "q4 q3 q1");
+    let in_run = |f: &mut WaitFilter| {
+        (f.thread_id, f.run_id) = (Some(thread("t")), Some("u".to_owned()));
+    };
+    assert_eq!(list(&in_run).await, "");
+    let open_in_thread = |f: &mut WaitFilter| {
+        (f.thread_id, f.states) = (Some(thread("u")), vec![WaitState::Open]);
+    };
+    assert_eq!(list(&open_in_thread).await, "q2");
     assert_eq!(list(&|f| f.tags = tags(&[("team", "fin")])).await, "q3 q1");
     assert_eq!(list(&|f| f.tags = tags(&[("team", "fin"), ("ok", "true")])).await, "q3");
     assert_eq!(list(&|f| f.tags = tags(&[("n", "1.0")])).await, "q1");
@@ -109,9 +118,12 @@ pub(crate) async fn pages_join_without_gap_or_overlap(kit: &Kit) {
     let mut all = Vec::new();
     loop {
         let page = store.list_waits(filter.clone()).await.unwrap();
-        let Some(last) = page.last() else { break };
-        filter.before = Some(last.id);
+        let (page, next) = (page.found, page.next);
         all.extend(page.iter().map(|w| w.id));
+        if next.is_none() {
+            break;
+        }
+        filter.before = next;
     }
     assert_eq!(all.len(), WAITS);
     assert!(all.is_sorted_by(|a, b| a > b));
@@ -120,9 +132,12 @@ pub(crate) async fn pages_join_without_gap_or_overlap(kit: &Kit) {
     let mut found = 0;
     loop {
         let page = store.list_waits(rare.clone()).await.unwrap();
-        let Some(last) = page.last() else { break };
-        rare.before = Some(last.id);
+        let (page, next) = (page.found, page.next);
         found += page.len();
+        if next.is_none() {
+            break;
+        }
+        rare.before = next;
     }
     assert_eq!(found, WAITS / 100);
     let mut filter = outbox_filter(true);
@@ -130,9 +145,12 @@ pub(crate) async fn pages_join_without_gap_or_overlap(kit: &Kit) {
     let mut rows = 0;
     loop {
         let page = store.list_outbox(filter.clone()).await.unwrap();
-        let Some(last) = page.last() else { break };
-        filter.before = Some(last.id);
+        let (page, next) = (page.found, page.next);
         rows += page.len();
+        if next.is_none() {
+            break;
+        }
+        filter.before = next;
     }
     assert_eq!(rows, WAITS);
 }
@@ -161,7 +179,7 @@ pub(crate) async fn the_outbox_is_listed_by_every_filter(kit: &Kit) {
     let list = async |announcements, change: &dyn Fn(&mut OutboxFilter)| {
         let mut filter = outbox_filter(announcements);
         change(&mut filter);
-        let rows = store.list_outbox(filter).await.unwrap();
+        let rows = store.list_outbox(filter).await.unwrap().found;
         assert!(rows.is_sorted_by(|x, y| x.id > y.id));
         let short = |r: &answerback::store::OutboxRow| {
             format!("{}:{}", r.destination.label(), r.question_id)

@@ -485,7 +485,7 @@ impl Both {
     }
 
     async fn compare(&self) {
-        let mut waits = self.store.list_waits(any_wait()).await.unwrap();
+        let mut waits = self.store.list_waits(any_wait()).await.unwrap().found;
         waits.reverse();
         assert_eq!(waits.len(), self.model.waits.len());
         for wait in waits {

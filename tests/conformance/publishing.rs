@@ -182,7 +182,7 @@ pub(crate) async fn tenants_share_nothing(kit: &Kit) {
     store.answer(answer("t", "q", "1"), at(1)).await.unwrap();
     let mut filter = crate::kit::any_wait();
     filter.tenant = answerback::contract::TenantId::new("acme").unwrap();
-    let theirs = store.list_waits(filter).await.unwrap();
+    let theirs = store.list_waits(filter).await.unwrap().found;
     assert_eq!(theirs.len(), 1);
     assert_eq!(theirs[0].state, WaitState::Open);
 }

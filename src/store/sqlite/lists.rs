@@ -1,4 +1,9 @@
 //! Finding and listing.
+//!
+//! A list is a walk over ids, newest first, and a look at each. Whatever is filtered for, one read
+//! looks at [`PAGE`] rows at most, and one call of the store at [`MOST_LOOKED_AT`]: a filter that
+//! fits nothing must not read a whole store before it says so. What was not looked at comes with
+//! the next cursor.
 
 use super::destinations::DestinationId;
 use super::fail::{Done, Fail};
@@ -16,7 +21,9 @@ use std::sync::Arc;
 /// At most so many threads are named to whoever meant one of them.
 const MOST_THREADS: i64 = 100;
 /// How many rows one read looks at, so that others get their turn between two.
-pub(super) const PAGE: i64 = 500;
+const PAGE: usize = 500;
+/// How many rows a list looks at before it gives what it found, and a cursor.
+pub(super) const MOST_LOOKED_AT: usize = 20_000;
 
 /// Finds one wait.
 pub(super) fn find(conn: &Connection, query: &WaitQuery) -> Done<Found> {
@@ -58,14 +65,108 @@ fn threads(conn: &Connection, query: &WaitQuery) -> Done<Vec<ThreadId>> {
     Ok(threads)
 }
 
-/// A page of a list: what was found in it, and where the next one starts.
+/// What one read of a list found, how much it looked at, and where the next one goes on.
 pub(super) struct Page<T> {
     pub(super) found: Vec<T>,
+    pub(super) looked_at: usize,
     pub(super) next: Option<i64>,
 }
 
-/// Waits older than `before` that the filter lets through, newest first: at most `limit`, from at
-/// most [`PAGE`] that the indices give.
+impl<T> Page<T> {
+    fn empty() -> Self {
+        Self { found: Vec::new(), looked_at: 0, next: None }
+    }
+
+    /// Looks at `ids`, of which at most `asked` were asked for, until `limit` is found.
+    fn look(
+        ids: &[i64],
+        asked: usize,
+        limit: usize,
+        mut look: impl FnMut(i64) -> Done<Option<T>>,
+    ) -> Done<Self> {
+        let mut page = Self::empty();
+        for id in ids {
+            if page.found.len() >= limit {
+                break;
+            }
+            page.looked_at += 1;
+            page.found.extend(look(*id)?);
+        }
+        let more = page.looked_at < ids.len() || ids.len() >= asked;
+        page.next = page.looked_at.checked_sub(1).map(|last| ids[last]).filter(|_| more);
+        Ok(page)
+    }
+}
+
+/// Where the candidates of a list of waits come from, newest first: ids alone, so that what has to
+/// be sorted is small. Each takes the id before which it starts, how many are wanted, and all but
+/// the first the tenant and the thread or run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walk {
+    /// Over all there are. Not by an index of tenants: that would have to be kept for the sake of
+    /// the rare store with many.
+    All,
+    /// Over what is not over.
+    Open,
+    Thread,
+    /// Envelopes have no run of their own: theirs is the thread.
+    Run,
+}
+
+impl Walk {
+    fn of(filter: &WaitFilter) -> Self {
+        let only_open = !filter.states.is_empty() && !filter.states.iter().any(|s| s.is_over());
+        match (&filter.thread_id, &filter.run_id) {
+            (Some(_), _) => Self::Thread,
+            (None, Some(_)) => Self::Run,
+            (None, None) if only_open => Self::Open,
+            (None, None) => Self::All,
+        }
+    }
+
+    fn sql(self) -> &'static str {
+        match self {
+            Self::All => "SELECT id FROM waits NOT INDEXED WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+            Self::Open => {
+                "SELECT id FROM waits INDEXED BY waits_open \
+                 WHERE state <= 1 AND tenant = ?3 AND id < ?1 ORDER BY id DESC LIMIT ?2"
+            }
+            Self::Thread => {
+                "SELECT id FROM waits INDEXED BY waits_identity \
+                 WHERE tenant = ?3 AND thread_id = ?4 AND id < ?1 ORDER BY id DESC LIMIT ?2"
+            }
+            Self::Run => {
+                "SELECT id FROM waits INDEXED BY waits_run \
+                 WHERE run_id IS NOT NULL AND tenant = ?3 AND run_id = ?4 AND id < ?1 UNION ALL \
+                 SELECT id FROM waits INDEXED BY waits_identity \
+                 WHERE tenant = ?3 AND thread_id = ?4 AND id < ?1 ORDER BY id DESC LIMIT ?2"
+            }
+        }
+    }
+
+    fn ids(
+        self,
+        conn: &Connection,
+        filter: &WaitFilter,
+        before: i64,
+        most: usize,
+    ) -> Done<Vec<i64>> {
+        let tenant = Value::from(filter.tenant.as_str().to_owned());
+        let text = |text: Option<&str>| Value::from(text.map(str::to_owned));
+        let mut values = vec![Value::from(before), Value::from(sql_limit(most))];
+        match self {
+            Self::All => {}
+            Self::Open => values.push(tenant),
+            Self::Thread => {
+                values.extend([tenant, text(filter.thread_id.as_ref().map(ThreadId::as_str))]);
+            }
+            Self::Run => values.extend([tenant, text(filter.run_id.as_deref())]),
+        }
+        ids(conn, self.sql(), values)
+    }
+}
+
+/// Waits older than `before` that the filter lets through, newest first.
 pub(super) fn waits(
     conn: &Connection,
     shared: &Shared,
@@ -73,68 +174,62 @@ pub(super) fn waits(
     before: i64,
     limit: usize,
 ) -> Done<Page<Arc<Wait>>> {
-    let only_open = !filter.states.is_empty() && !filter.states.iter().any(|s| s.is_over());
-    // Said outright: left alone, the planner would rather sort all waits of the tenant.
-    let index = match (&filter.thread_id, &filter.run_id) {
-        (Some(_), _) => "INDEXED BY waits_identity",
-        (None, None) if only_open => "INDEXED BY waits_open",
-        _ => "NOT INDEXED",
-    };
-    let mut sql = format!(
-        concat!("SELECT ", wait_columns!(), " FROM waits w {} WHERE tenant = ? AND id < ?"),
-        index
-    );
-    let tenant = || Value::from(filter.tenant.as_str().to_owned());
-    let mut values = vec![tenant(), Value::from(before)];
+    let Some((sql, mut values)) = look_up(shared, filter) else { return Ok(Page::empty()) };
+    let unfiltered =
+        filter.states.is_empty() && filter.announcer.is_none() && filter.tags.is_empty();
+    let asked = if unfiltered { limit.min(PAGE) } else { PAGE };
+    let ids = Walk::of(filter).ids(conn, filter, before, asked)?;
+    let mut statement = conn.prepare_cached(&sql)?;
+    Page::look(&ids, asked, limit, |id| {
+        values[0] = Value::from(id);
+        let mut rows = statement.query(params_from_iter(&values))?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let wait = rows::wait(row)?;
+        Ok(has_tags(&wait, &filter.tags)?.then(|| Arc::new(wait)))
+    })
+}
+
+/// The statement that reads a wait of the id that comes first, if the filter lets it through, but
+/// for its tags. `None` when it can let none through.
+fn look_up(shared: &Shared, filter: &WaitFilter) -> Option<(String, Vec<Value>)> {
+    let text = |text: &str| Value::from(text.to_owned());
+    let mut sql = String::from(concat!(
+        "SELECT ",
+        wait_columns!(),
+        " FROM waits w WHERE w.id = ? AND w.tenant = ?"
+    ));
+    let mut values = vec![Value::Null, text(filter.tenant.as_str())];
     if let Some(thread) = &filter.thread_id {
-        sql.push_str(" AND thread_id = ?");
-        values.push(Value::from(thread.as_str().to_owned()));
+        sql.push_str(" AND w.thread_id = ?");
+        values.push(text(thread.as_str()));
     }
     if let Some(run) = &filter.run_id {
-        // Envelopes have no run of their own.
-        sql.push_str(
-            " AND id IN (SELECT id FROM waits WHERE tenant = ? AND run_id = ? UNION ALL \
-             SELECT id FROM waits WHERE tenant = ? AND thread_id = ? AND run_id IS NULL)",
-        );
-        let run = || Value::from(run.clone());
-        values.extend([tenant(), run(), tenant(), run()]);
-    }
-    if only_open {
-        sql.push_str(" AND state <= 1");
+        sql.push_str(" AND coalesce(w.run_id, w.thread_id) = ?");
+        values.push(text(run));
     }
     if !filter.states.is_empty() {
         let codes: Vec<String> =
             filter.states.iter().map(|s| rows::wait_code(*s).to_string()).collect();
-        sql.push_str(&format!(" AND state IN ({})", codes.join(",")));
+        sql.push_str(&format!(" AND w.state IN ({})", codes.join(",")));
     }
     if let Some(name) = &filter.announcer {
-        let id = shared.destinations().id(&Destination::Announcer(name.clone()));
-        let Some(id) = id else { return Ok(Page { found: Vec::new(), next: None }) };
+        let id = shared.destinations().id(&Destination::Announcer(name.clone()))?;
         sql.push_str(
             " AND EXISTS (SELECT 1 FROM outbox o WHERE o.wait = w.id AND o.destination = ?)",
         );
         values.push(Value::from(id.0));
     }
-    sql.push_str(" ORDER BY id DESC LIMIT ?");
-    let page =
-        if filter.tags.is_empty() { i64::try_from(limit).unwrap_or(PAGE).min(PAGE) } else { PAGE };
-    values.push(Value::from(page));
+    Some((sql, values))
+}
 
-    let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query(params_from_iter(values))?;
-    let (mut found, mut looked_at, mut last) = (Vec::new(), 0, None);
-    while found.len() < limit
-        && let Some(row) = rows.next()?
-    {
-        let wait = rows::wait(row)?;
-        looked_at += 1;
-        last = Some(wait.id.0);
-        if has_tags(&wait, &filter.tags)? {
-            found.push(Arc::new(wait));
-        }
-    }
-    // A short page was the last one.
-    Ok(Page { found, next: last.filter(|_| looked_at == page) })
+fn ids(conn: &Connection, sql: &str, values: Vec<Value>) -> Done<Vec<i64>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let found = statement.query_map(params_from_iter(values), |row| row.get(0))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+fn sql_limit(most: usize) -> i64 {
+    i64::try_from(most).unwrap_or(i64::MAX)
 }
 
 /// Whether a wait has these tags: compared as text, or as JSON text when the tag is no string.
@@ -158,6 +253,48 @@ fn has_tags(wait: &Wait, wanted: &[(String, String)]) -> Done<bool> {
     Ok(true)
 }
 
+/// Where the candidates of a list of messages come from, newest first. Each takes the id before
+/// which it starts and how many are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutboxWalk {
+    All,
+    /// Over those of a wait, which comes third.
+    Wait,
+    /// Over the dead ones of a destination, which comes third.
+    Dead,
+    /// Over all that is queued: for when that is little.
+    Queued,
+}
+
+impl OutboxWalk {
+    fn sql(self) -> &'static str {
+        match self {
+            Self::All => {
+                "SELECT id FROM outbox NOT INDEXED WHERE id < ?1 ORDER BY id DESC LIMIT ?2"
+            }
+            Self::Wait => {
+                "SELECT id FROM outbox INDEXED BY outbox_wait WHERE wait = ?3 AND id < ?1 \
+                 ORDER BY id DESC LIMIT ?2"
+            }
+            Self::Dead => {
+                "SELECT id FROM outbox INDEXED BY outbox_dead \
+                 WHERE state = 3 AND destination = ?3 AND id < ?1 ORDER BY id DESC LIMIT ?2"
+            }
+            Self::Queued => {
+                "SELECT id FROM outbox INDEXED BY outbox_due WHERE state = 1 AND id < ?1 UNION ALL \
+                 SELECT id FROM outbox INDEXED BY outbox_order WHERE state <= 1 \
+                 AND order_key IS NOT NULL AND state = 0 AND id < ?1 ORDER BY id DESC LIMIT ?2"
+            }
+        }
+    }
+
+    fn ids(self, conn: &Connection, before: i64, third: Option<i64>) -> Done<Vec<i64>> {
+        let mut values = vec![Value::from(before), Value::from(sql_limit(PAGE))];
+        values.extend(third.map(Value::from));
+        ids(conn, self.sql(), values)
+    }
+}
+
 /// Announcements or deliveries older than `before`, newest first.
 pub(super) fn outbox(
     conn: &Connection,
@@ -166,65 +303,66 @@ pub(super) fn outbox(
     before: i64,
     limit: usize,
 ) -> Done<Page<OutboxRow>> {
-    let nothing = Page { found: Vec::new(), next: None };
-    let wanted: Vec<(DestinationId, Destination)> = {
+    let is_wanted = |d: &Destination| {
+        d.is_announcer() == filter.announcements
+            && filter.label.as_deref().is_none_or(|label| d.label() == label)
+    };
+    let wanted: Vec<DestinationId> = {
         let known = shared.destinations();
-        let right = |d: &Destination| {
-            d.is_announcer() == filter.announcements
-                && filter.label.as_deref().is_none_or(|label| d.label() == label)
-        };
-        known.iter().filter(|(_, d)| right(d)).map(|(id, d)| (id, d.clone())).collect()
+        known.iter().filter(|(_, d)| is_wanted(d)).map(|(id, _)| id).collect()
     };
-    if wanted.is_empty() {
-        return Ok(nothing);
-    }
-    if filter.state == Some(OutboxState::Queued) {
+    let (queued, queued_here) = {
         let depths = shared.depths();
-        if wanted.iter().all(|(id, _)| depths.queued(*id) == 0) {
-            return Ok(nothing);
-        }
-    }
-    let ids: Vec<String> = wanted.iter().map(|(id, _)| id.0.to_string()).collect();
-    let (index, condition) = match (filter.wait, filter.state) {
-        // Dead messages are few, or sorting them is the least trouble they are.
-        (None, Some(OutboxState::Dead)) => ("INDEXED BY outbox_dead", "o.state = 3"),
-        (_, Some(OutboxState::Dead)) => ("", "o.state = 3"),
-        (_, Some(OutboxState::Queued)) => ("", "o.state <= 1"),
-        (_, Some(OutboxState::Delivered)) => ("", "o.state = 2"),
-        (_, Some(OutboxState::Withdrawn)) => ("", "o.state = 4"),
-        (_, None) => ("", "1"),
+        (
+            depths.all().map(|(_, n, _)| n).sum::<u64>(),
+            wanted.iter().map(|id| depths.queued(*id)).sum::<u64>(),
+        )
     };
-    let wait = if filter.wait.is_some() { "o.wait = ?4" } else { "?4 IS NULL" };
-    let sql = format!(
-        "SELECT o.id, o.wait, o.destination, w.thread_id, w.question_id, w.generation, o.event, \
-         o.event_id, o.state, o.attempts, o.next_attempt_at, o.last_error, o.reason, o.queued_at, \
-         o.finished_at FROM outbox o {index} CROSS JOIN waits w ON w.id = o.wait \
-         WHERE o.id < ?2 AND {condition} AND {wait} AND o.destination IN ({}) AND w.tenant = ?1 \
-         ORDER BY o.id DESC LIMIT ?3",
-        ids.join(",")
-    );
-    let page = i64::try_from(limit).unwrap_or(PAGE).min(PAGE);
-    let mut statement = conn.prepare(&sql)?;
-    let mut rows =
-        statement.query(params![filter.tenant.as_str(), before, page, filter.wait.map(|w| w.0)])?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push(outbox_row(row, &wanted)?);
-    }
-    let last = found.last().map(|row: &OutboxRow| row.id.0);
-    let full = i64::try_from(found.len()).is_ok_and(|n| n == page);
-    Ok(Page { found, next: last.filter(|_| full) })
+    let few = usize::try_from(queued).is_ok_and(|n| n <= MOST_LOOKED_AT);
+    let ids = match (filter.wait, filter.state) {
+        _ if wanted.is_empty() => return Ok(Page::empty()),
+        (Some(wait), _) => OutboxWalk::Wait.ids(conn, before, Some(wait.0))?,
+        (None, Some(OutboxState::Queued)) if queued_here == 0 => return Ok(Page::empty()),
+        (None, Some(OutboxState::Queued)) if few => OutboxWalk::Queued.ids(conn, before, None)?,
+        (None, Some(OutboxState::Dead)) => {
+            let mut all = Vec::new();
+            for destination in &wanted {
+                all.extend(OutboxWalk::Dead.ids(conn, before, Some(destination.0))?);
+            }
+            all.sort_unstable_by(|a, b| b.cmp(a));
+            all.truncate(PAGE);
+            all
+        }
+        (None, _) => OutboxWalk::All.ids(conn, before, None)?,
+    };
+    let states = match filter.state {
+        None => 0..=4,
+        Some(OutboxState::Queued) => 0..=1,
+        Some(OutboxState::Delivered) => rows::DELIVERED..=rows::DELIVERED,
+        Some(OutboxState::Dead) => rows::DEAD..=rows::DEAD,
+        Some(OutboxState::Withdrawn) => rows::WITHDRAWN..=rows::WITHDRAWN,
+    };
+    let mut statement = conn.prepare_cached(OUTBOX_LOOK_UP)?;
+    Page::look(&ids, PAGE, limit, |id| {
+        let (tenant, least, most) = (filter.tenant.as_str(), states.start(), states.end());
+        let mut rows = statement.query(params![id, tenant, least, most])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        // One that is named for the first time just now is not known here yet.
+        let destination = shared.destinations().get(DestinationId(row.get(2)?)).cloned();
+        destination.filter(|d| is_wanted(d)).map(|d| outbox_row(row, d)).transpose()
+    })
 }
 
-fn outbox_row(row: &rusqlite::Row<'_>, wanted: &[(DestinationId, Destination)]) -> Done<OutboxRow> {
-    let destination = DestinationId(row.get(2)?);
-    let destination = wanted
-        .iter()
-        .find(|(id, _)| *id == destination)
-        .map(|(_, d)| d.clone())
-        .ok_or_else(|| Fail::Corrupt("a message for an unknown destination".to_owned()))?;
+const OUTBOX_LOOK_UP: &str = "SELECT o.id, o.wait, o.destination, w.thread_id, w.question_id, \
+     w.generation, o.event, o.event_id, o.state, o.attempts, o.next_attempt_at, o.last_error, \
+     o.reason, o.queued_at, o.finished_at FROM outbox o CROSS JOIN waits w ON w.id = o.wait \
+     WHERE o.id = ?1 AND w.tenant = ?2 AND o.state BETWEEN ?3 AND ?4";
+
+fn outbox_row(row: &rusqlite::Row<'_>, destination: Destination) -> Done<OutboxRow> {
     let state = rows::outbox_state(row.get(8)?)?;
     let event_id: Option<String> = row.get(7)?;
+    // Of what the host comes for it is when the answer expires, which is no attempt.
+    let is_due = state == OutboxState::Queued && destination != Destination::Pull;
     Ok(OutboxRow {
         id: OutboxId(row.get(0)?),
         wait: WaitId(row.get(1)?),
@@ -239,10 +377,13 @@ fn outbox_row(row: &rusqlite::Row<'_>, wanted: &[(DestinationId, Destination)]) 
             .map_err(|_| Fail::Corrupt("an impossible event id".to_owned()))?,
         state,
         attempts: rows::number(row, 9)?,
-        next_attempt_at: rows::time_or_none(row, 10)?.filter(|_| state == OutboxState::Queued),
+        next_attempt_at: rows::time_or_none(row, 10)?.filter(|_| is_due),
         last_error: row.get(11)?,
         reason: row.get(12)?,
         queued_at: rows::time(row, 13)?,
         finished_at: rows::time_or_none(row, 14)?,
     })
 }
+
+#[cfg(test)]
+mod tests;

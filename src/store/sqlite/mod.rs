@@ -32,12 +32,12 @@ pub use open::{Location, OpenError};
 pub use unit::Mint;
 
 use super::{
-    Answered, Cancelled, Depth, Found, KeptReply, Lease, LeaseRequest, OutboxFilter, OutboxRow,
-    Published, Retention, Retried, Retry, Settlement, Store, StoreResult, TimedOut, WaitFilter,
-    WaitQuery,
+    Answered, Cancelled, Depth, Found, KeptReply, Lease, LeaseRequest, Listed, OutboxFilter,
+    OutboxRow, Published, Retention, Retried, Retry, Settlement, Store, StoreResult, TimedOut,
+    WaitFilter, WaitQuery,
 };
 use answerback_contract::{TenantId, Time};
-use answerback_core::{AnswerRequest, Destination, Publish, Rules, Wait, WaitId};
+use answerback_core::{AnswerRequest, Destination, OutboxId, Publish, Rules, Wait, WaitId};
 use async_trait::async_trait;
 use destinations::DestinationId;
 use fail::{Done, Fail};
@@ -158,6 +158,12 @@ impl SqliteStore {
         result.await.map_err(|_| closed())
     }
 
+    /// Does to the file what a test cannot wait for the store to do.
+    #[cfg(test)]
+    pub(crate) async fn execute(&self, sql: &'static str) -> StoreResult<()> {
+        self.write(0, move |unit| Ok(unit.conn.execute_batch(sql)?)).await
+    }
+
     fn sender(&self) -> StoreResult<mpsc::Sender<Command>> {
         let commands = self.commands.read().unwrap_or_else(PoisonError::into_inner);
         commands.clone().ok_or_else(closed)
@@ -179,6 +185,27 @@ impl SqliteStore {
         F: FnOnce(&Connection) -> Done<T> + Send + 'static,
     {
         self.readers.read(self.sender()?, work).await
+    }
+
+    /// Reads a list on from before an id until `limit` is found or enough was looked at.
+    async fn list<T, F>(&self, before: i64, limit: usize, read: F) -> StoreResult<Listed<T, i64>>
+    where
+        T: Send + 'static,
+        F: Fn(&Connection, &Shared, i64, usize) -> Done<lists::Page<T>> + Send + Sync + 'static,
+    {
+        let read = Arc::new(read);
+        let (mut found, mut looked_at, mut next) = (Vec::new(), 0, Some(before));
+        while let Some(from) = next
+            && found.len() < limit
+            && looked_at < lists::MOST_LOOKED_AT
+        {
+            let (shared, read, left) = (self.shared.clone(), read.clone(), limit - found.len());
+            let page = self.read(move |conn| read(conn, &shared, from, left)).await?;
+            found.extend(page.found);
+            looked_at += page.looked_at;
+            next = page.next;
+        }
+        Ok(Listed { found, next })
     }
 
     fn known(&self, destination: &Destination) -> Option<DestinationId> {
@@ -266,38 +293,22 @@ impl Store for SqliteStore {
         self.read(move |conn| lists::find(conn, &query)).await
     }
 
-    async fn list_waits(&self, filter: WaitFilter) -> StoreResult<Vec<Arc<Wait>>> {
-        let filter = Arc::new(filter);
-        let mut before = Some(filter.before.map_or(i64::MAX, |id| id.0));
-        let mut found = Vec::new();
-        while let Some(from) = before
-            && found.len() < filter.limit
-        {
-            let (shared, asked) = (self.shared.clone(), filter.clone());
-            let left = filter.limit - found.len();
-            let page =
-                self.read(move |conn| lists::waits(conn, &shared, &asked, from, left)).await?;
-            found.extend(page.found);
-            before = page.next;
-        }
-        Ok(found)
+    async fn list_waits(&self, filter: WaitFilter) -> StoreResult<Listed<Arc<Wait>, WaitId>> {
+        let (before, limit) = (filter.before.map_or(i64::MAX, |id| id.0), filter.limit);
+        let read = move |conn: &Connection, shared: &Shared, from, left| {
+            lists::waits(conn, shared, &filter, from, left)
+        };
+        let Listed { found, next } = self.list(before, limit, read).await?;
+        Ok(Listed { found, next: next.map(WaitId) })
     }
 
-    async fn list_outbox(&self, filter: OutboxFilter) -> StoreResult<Vec<OutboxRow>> {
-        let filter = Arc::new(filter);
-        let mut before = Some(filter.before.map_or(i64::MAX, |id| id.0));
-        let mut found = Vec::new();
-        while let Some(from) = before
-            && found.len() < filter.limit
-        {
-            let (shared, asked) = (self.shared.clone(), filter.clone());
-            let left = filter.limit - found.len();
-            let page =
-                self.read(move |conn| lists::outbox(conn, &shared, &asked, from, left)).await?;
-            found.extend(page.found);
-            before = page.next;
-        }
-        Ok(found)
+    async fn list_outbox(&self, filter: OutboxFilter) -> StoreResult<Listed<OutboxRow, OutboxId>> {
+        let (before, limit) = (filter.before.map_or(i64::MAX, |id| id.0), filter.limit);
+        let read = move |conn: &Connection, shared: &Shared, from, left| {
+            lists::outbox(conn, shared, &filter, from, left)
+        };
+        let Listed { found, next } = self.list(before, limit, read).await?;
+        Ok(Listed { found, next: next.map(OutboxId) })
     }
 
     async fn retry(&self, tenant: TenantId, what: Retry, now: Time) -> StoreResult<Retried> {

@@ -182,6 +182,49 @@ async fn the_work_of_an_announcer_that_is_gone_waits_for_its_return() {
     assert_eq!(retry(front(&["a", "b"])).await, 202);
 }
 
+/// 20,000 waits that are over, each with an announcement that was delivered.
+const MANY_CLOSED: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
+     INSERT INTO waits (tenant, thread_id, question_id, generation, choice, state, event_id, created_at, \
+     envelope) SELECT 'default', 't', 'q' || i, 1, 1, 2, 'e', 0, \
+     CAST('{\"type\":\"wait.created\",\"thread_id\":\"t\",\"question_id\":\"q\",\"question\":1}' AS BLOB) FROM n; \
+     INSERT INTO outbox (wait, destination, event, repeat, state, queued_at, next_attempt_at) \
+     SELECT w.id, d.id, 0, 0, 2, 0, 0 FROM waits w, destinations d WHERE w.state = 2 AND d.name = 'a'";
+
+#[tokio::test]
+async fn a_filter_that_fits_little_is_followed_by_its_cursor() {
+    let bench = Bench::new().await;
+    bench.post("/v1/waits", envelope("t", "rare", ",\"tags\":{\"x\":1}")).await.expect(202);
+    bench.store.execute(MANY_CLOSED).await.unwrap();
+    for list in ["waits?tag.x=1", "announcements?state=withdrawn"] {
+        let plural = list.split('?').next().unwrap();
+        let first = bench.get(&format!("/v1/{list}")).await.expect(200).json();
+        assert_eq!(first[plural], json!([]));
+        let mut cursor = first["next_cursor"].as_str().map(str::to_owned);
+        let mut found = 0;
+        while let Some(from) = cursor {
+            let more = bench.get(&format!("/v1/{list}&cursor={from}")).await.expect(200).json();
+            found += more[plural].as_array().unwrap().len();
+            cursor = more["next_cursor"].as_str().map(str::to_owned);
+        }
+        assert_eq!(found, usize::from(plural == "waits"), "{list}");
+    }
+}
+
+#[tokio::test]
+async fn a_delivery_of_an_answer_that_expired_is_dead_by_itself_and_stays_so() {
+    let bench = Bench::new().await;
+    bench.post("/v1/waits", envelope("t", "q", ",\"answer_ttl\":\"PT10S\"")).await.expect(202);
+    bench.post("/v1/answers", answer("t", "q", "1")).await.expect(200);
+    bench.clock.advance(Duration::from_secs(10));
+    bench.sweep().await;
+    let got = bench.get("/v1/deliveries?state=dead").await.expect(200).json();
+    assert_eq!(got["deliveries"][0]["reason"], "answer-expired");
+    let id = got["deliveries"][0]["id"].as_str().unwrap().to_owned();
+    bench.post(&format!("/v1/deliveries/{id}/retry"), "").await.refused(409, "not-retryable");
+    bench.get("/v1/waits/q/answer").await.refused(410, "answer-expired");
+    bench.delete("/v1/waits/q/answer").await.expect(204);
+}
+
 #[tokio::test]
 async fn deliveries_are_listed_with_their_route() {
     let bench = Bench::new().await;

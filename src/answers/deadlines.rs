@@ -1,4 +1,4 @@
-//! Ends waits whose time is up.
+//! Ends waits whose time is up, and answers that their hosts did not come for in time.
 //!
 //! One task sleeps until the earliest deadline. A publish with an earlier one wakes it. Nothing
 //! depends on it being punctual: every decision about a wait looks at the deadline itself.
@@ -6,10 +6,11 @@
 use crate::clock::Clock;
 use crate::dispatch::Dispatcher;
 use crate::intake::Watchers;
-use crate::metrics::DEADLINE_LAG;
+use crate::metrics::{DEADLINE_LAG, DELIVERIES};
 use crate::store::Store;
 use answerback_contract::Time;
-use metrics::histogram;
+use answerback_core::Destination;
+use metrics::{counter, histogram};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -80,6 +81,10 @@ impl Deadlines {
                         watchers.wake(*wait);
                     }
                     dispatcher.nudge(&done.queued);
+                    if done.lapsed > 0 {
+                        counter!(DELIVERIES, "route" => Destination::Pull.label(), "outcome" => "dead")
+                            .increment(done.lapsed);
+                    }
                     match done.next {
                         Some(next) if next <= now => Duration::ZERO,
                         Some(next) => {

@@ -96,7 +96,7 @@ impl Intake {
             return Err(StoreError::Corrupt("a publish without a result".to_owned()).into());
         };
         self.dispatcher.nudge(&published.queued);
-        if let Some(at) = published.expires_at {
+        for at in [published.expires_at, published.lapses_at].into_iter().flatten() {
             self.deadlines.hint(at);
         }
         if let Some(closed) = published.closed {
@@ -139,6 +139,9 @@ impl Intake {
         let request = AnswerRequest { tenant: tenant.clone(), answer, answered_by, via };
         let answered = self.store.answer(request, self.clock.now()).await?;
         self.dispatcher.nudge(&answered.queued);
+        if let Some(at) = answered.lapses_at {
+            self.deadlines.hint(at);
+        }
         if let Some(wait) = answered.wait {
             self.watchers.wake(wait);
         }

@@ -46,6 +46,8 @@ pub struct Published {
     pub queued: Vec<Destination>,
     /// The deadline of a wait that was opened.
     pub expires_at: Option<Time>,
+    /// When an answer lapses that was queued for its host to come for.
+    pub lapses_at: Option<Time>,
     /// The wait that this publish ended: superseded, or found past its deadline.
     pub closed: Option<WaitId>,
     /// Whether a new wait was announced to nobody.
@@ -61,6 +63,8 @@ pub struct Answered {
     pub wait: Option<WaitId>,
     /// Where messages were queued for.
     pub queued: Vec<Destination>,
+    /// When an answer lapses that was queued for its host to come for.
+    pub lapses_at: Option<Time>,
 }
 
 /// What came of a withdrawal.
@@ -79,7 +83,10 @@ pub struct TimedOut {
     pub waits: Vec<(WaitId, Time)>,
     /// Where messages were queued for, each once.
     pub queued: Vec<Destination>,
-    /// The earliest deadline that is left.
+    /// So many answers that no host came for died: they were valid until now.
+    pub lapsed: u64,
+    /// When there is more to do: the earliest deadline that is left, or end of an answer that
+    /// waits for its host.
     pub next: Option<Time>,
 }
 
@@ -237,7 +244,7 @@ pub struct OutboxRow {
     pub state: OutboxState,
     /// Attempts so far.
     pub attempts: u32,
-    /// When it is due, while it is queued.
+    /// When it is due, while it is queued to be sent; hosts come for what is pulled.
     pub next_attempt_at: Option<Time>,
     /// What went wrong last.
     pub last_error: Option<String>,
@@ -266,7 +273,7 @@ pub enum Retried {
     /// So many are queued again, for these destinations.
     Queued(usize, Vec<Destination>),
     /// It exists but cannot be sent again: it is not dead, or the wait is over and an announcement
-    /// of it pointless.
+    /// of it pointless, or the answer is valid no longer.
     NotRetryable(OutboxState),
     /// There is no such message.
     NotFound,
@@ -319,7 +326,9 @@ pub trait Store: Send + Sync + 'static {
     /// Withdraws a wait; `None` when there is none.
     async fn cancel(&self, wait: WaitId, now: Time) -> StoreResult<Option<Cancelled>>;
 
-    /// Ends up to `limit` waits whose deadline is reached, the longest due first.
+    /// Ends up to `limit` waits whose deadline is reached, the longest due first, and declares dead
+    /// (`answer-expired`) up to `limit` pull deliveries whose answers are valid no longer: no lane
+    /// would ever find them (contract, section 6).
     async fn time_out(&self, limit: usize, now: Time) -> StoreResult<TimedOut>;
 
     /// Takes messages that are due, so that no other lane or replica sends them meanwhile. Of

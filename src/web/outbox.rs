@@ -73,7 +73,7 @@ async fn retry(app: &App, call: Call, what: Retry) -> Result<Reply, Problem> {
             Ok(Reply::json(StatusCode::ACCEPTED, format!("{{\"retried\":{count}}}")))
         }
         Retried::NotRetryable(state) => Err(Problem::not_retryable(
-            "only what is dead can be sent again, and an announcement of a question only while it is open",
+            "only what is dead can be sent again: an announcement of a question only while it is open, a delivery only while its answer is valid",
             state.name(),
         )),
         Retried::NotFound => Err(nothing()),

@@ -1,11 +1,12 @@
 //! Answers, deadlines, withdrawals: one wins.
 
 use crate::kit::{
-    Kit, announcer, announcing, answer, ask, at, delivered, generation, lease, outbox, routed,
-    seen, traffic, wait, waits,
+    Kit, announcer, announcing, answer, ask, at, dead, delivered, generation, lease, outbox, route,
+    routed, seen, tenant, traffic, wait, waits,
 };
 use answerback::contract::WaitState;
 use answerback::core::{AnswerOutcome, CancelOutcome, Destination, OutboxState, WaitId};
+use answerback::store::{Retried, Retry};
 
 pub(crate) async fn the_first_answer_wins_among_many(kit: &Kit) {
     let store = kit.fresh(routed(&["a"], "r")).await;
@@ -69,7 +70,7 @@ pub(crate) async fn an_answer_withdraws_the_announcement_and_queues_the_delivery
     let leased = lease(&*store, &announcer("a"), 1, at(0)).await;
     store.settle(vec![delivered(&leased[0])], at(0)).await.unwrap();
     let answered = store.answer(answer("t", "q", "1"), at(1)).await.unwrap();
-    assert_eq!(answered.queued, [announcer("b"), crate::kit::route("r")]);
+    assert_eq!(answered.queued, [announcer("b"), route("r")]);
     assert_eq!(
         traffic(&*store).await,
         [
@@ -193,4 +194,70 @@ pub(crate) async fn a_pull_delivery_is_over_once_fetched(kit: &Kit) {
     assert_eq!((rows[0].state, rows[0].finished_at), (OutboxState::Delivered, Some(at(2))));
     assert!(!store.pulled(WaitId(9_999), at(3)).await.unwrap());
     assert!(store.destinations().await.unwrap().is_empty());
+}
+
+pub(crate) async fn an_answer_that_no_host_came_for_dies_when_it_expires(kit: &Kit) {
+    let store = kit.fresh(announcing(&[])).await;
+    for (question, ttl) in [("q1", "\"PT10S\""), ("q2", "\"PT20S\""), ("q3", "null")] {
+        ask("t", question).with("answer_ttl", ttl).send(&*store, at(0)).await;
+    }
+    ask("t", "d")
+        .with("answer_ttl", "\"PT30S\"")
+        .with("default", "1")
+        .expires(at(2))
+        .send(&*store, at(0))
+        .await;
+    let lapses =
+        async |question| store.answer(answer("t", question, "1"), at(1)).await.unwrap().lapses_at;
+    assert_eq!(lapses("q1").await, Some(at(11)));
+    assert_eq!(lapses("q2").await, Some(at(21)));
+    assert_eq!(lapses("q3").await, None);
+    let done = store.time_out(9, at(2)).await.unwrap();
+    assert_eq!((done.waits.len(), done.lapsed, done.next), (1, 0, Some(at(11))));
+    assert_eq!(store.time_out(9, at(10)).await.unwrap().lapsed, 0);
+    let done = store.time_out(9, at(11)).await.unwrap();
+    assert_eq!((done.waits.len(), done.lapsed, done.next), (0, 1, Some(at(21))));
+    let rows = outbox(&*store).await;
+    let row = rows.iter().find(|row| row.question_id.as_str() == "q1").unwrap();
+    assert_eq!((row.state, row.reason.as_deref()), (OutboxState::Dead, Some("answer-expired")));
+    assert_eq!(row.finished_at, Some(at(11)));
+    assert!(rows.iter().all(|row| row.next_attempt_at.is_none()), "nothing is attempted");
+    // The host that came in time has it; a limit leaves the rest for the next sweep.
+    let q2 = wait(&*store, "t", "q2").await.id;
+    assert!(store.pulled(q2, at(12)).await.unwrap());
+    let done = store.time_out(9, at(999)).await.unwrap();
+    assert_eq!((done.lapsed, done.next), (1, None));
+    let depths = store.depths().await.unwrap();
+    assert_eq!(depths.iter().map(|d| d.queued).sum::<u64>(), 1, "q3 waits for ever");
+    // Asked again while the answer is usable: then that lapses too.
+    ask("t", "q4").with("answer_ttl", "\"PT10S\"").send(&*store, at(0)).await;
+    store.answer(answer("t", "q4", "1"), at(1)).await.unwrap();
+    let q4 = wait(&*store, "t", "q4").await.id;
+    store.pulled(q4, at(2)).await.unwrap();
+    let again = ask("t", "q4").with("answer_ttl", "\"PT10S\"").send(&*store, at(3)).await;
+    assert_eq!(again.lapses_at, Some(at(11)));
+    assert_eq!(store.time_out(9, at(11)).await.unwrap().lapsed, 1);
+}
+
+pub(crate) async fn a_delivery_of_an_expired_answer_is_not_sent_again(kit: &Kit) {
+    let store = kit.fresh(routed(&[], "r")).await;
+    ask("t", "q").with("answer_ttl", "\"PT10S\"").send(&*store, at(0)).await;
+    store.answer(answer("t", "q", "1"), at(0)).await.unwrap();
+    for (now, retried) in
+        [(9, Retried::Queued(1, vec![route("r")])), (10, Retried::NotRetryable(OutboxState::Dead))]
+    {
+        let out = lease(&*store, &route("r"), 1, at(9)).await;
+        let id = outbox(&*store).await[0].id;
+        store.settle(vec![dead(&out[0])], at(9)).await.unwrap();
+        let told = store.retry(tenant(), Retry::Delivery(id), at(now)).await.unwrap();
+        assert_eq!(told, retried, "at {now}");
+    }
+    // A pull delivery dies by nothing else, so it is never sent again.
+    let store = kit.fresh(announcing(&[])).await;
+    ask("t", "q").with("answer_ttl", "\"PT10S\"").send(&*store, at(0)).await;
+    store.answer(answer("t", "q", "1"), at(0)).await.unwrap();
+    store.time_out(9, at(10)).await.unwrap();
+    let id = outbox(&*store).await[0].id;
+    let told = store.retry(tenant(), Retry::Delivery(id), at(10)).await.unwrap();
+    assert_eq!(told, Retried::NotRetryable(OutboxState::Dead));
 }

@@ -57,6 +57,8 @@ over_every_store! {
         answer_and_deadline_have_one_winner,
         cancelling_is_idempotent,
         a_pull_delivery_is_over_once_fetched,
+        an_answer_that_no_host_came_for_dies_when_it_expires,
+        a_delivery_of_an_expired_answer_is_not_sent_again,
     }
     leasing {
         nothing_is_leased_twice_by_many_lanes,

@@ -2,7 +2,7 @@
 
 use super::destinations::DestinationId;
 use super::fail::Done;
-use super::rows::{self, DEAD, DELIVERED, READY, WITHDRAWN};
+use super::rows::{self, DEAD, DELIVERED, NEVER, READY, WITHDRAWN};
 use super::unit::{QueuedRow, Unit};
 use crate::store::{Retried, Settled, Settlement};
 use answerback_contract::{TenantId, Time};
@@ -137,9 +137,7 @@ impl Unit<'_> {
 
     /// Marks the pull deliveries of a wait as delivered.
     pub(super) fn pulled(&mut self, wait: WaitId, now: Time) -> Done<bool> {
-        let Some(pull) = self.shared.destinations().id(&Destination::Pull) else {
-            return Ok(false);
-        };
+        let Some(pull) = self.known(&Destination::Pull) else { return Ok(false) };
         let mut found = Vec::new();
         let mut any = false;
         {
@@ -167,6 +165,59 @@ impl Unit<'_> {
         Ok(any)
     }
 
+    /// Declares pull deliveries dead whose answers are valid no longer, `limit` at most: gives how
+    /// many. Their place in the queue is when that is.
+    pub(super) fn lapse(&mut self, limit: usize, now: Time) -> Done<u64> {
+        let Some(pull) = self.known(&Destination::Pull) else { return Ok(0) };
+        let mut found = Vec::new();
+        {
+            let mut statement = self.conn.prepare_cached(
+                "SELECT o.id, o.destination, o.state, o.order_key, o.queued_at, w.valid_until \
+                 FROM outbox o INDEXED BY outbox_due CROSS JOIN waits w ON w.id = o.wait \
+                 WHERE o.state = 1 AND o.destination = ?1 AND o.next_attempt_at <= ?2 \
+                 ORDER BY o.next_attempt_at LIMIT ?3",
+            )?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let mut rows = statement.query(params![pull.0, now.millis(), limit])?;
+            while let Some(row) = rows.next()? {
+                found.push((QueuedRow::read(row)?, row.get::<_, Option<i64>>(5)?));
+            }
+        }
+        let mut lapsed = 0;
+        for (row, until) in found {
+            if until.is_some_and(|until| until <= now.millis()) {
+                self.conn
+                    .prepare_cached(
+                        "UPDATE outbox SET state = 3, finished_at = ?2, reason = 'answer-expired' \
+                         WHERE id = ?1",
+                    )?
+                    .execute(params![row.id, now.millis()])?;
+                self.left_queue(row)?;
+                lapsed += 1;
+            } else {
+                // Queued before places in the queue meant this.
+                self.conn
+                    .prepare_cached("UPDATE outbox SET next_attempt_at = ?2 WHERE id = ?1")?
+                    .execute(params![row.id, until.unwrap_or(NEVER)])?;
+            }
+        }
+        Ok(lapsed)
+    }
+
+    /// When the next pull delivery lapses.
+    pub(super) fn next_lapse(&self) -> Done<Option<Time>> {
+        let Some(pull) = self.known(&Destination::Pull) else { return Ok(None) };
+        let next: Option<i64> = self
+            .conn
+            .prepare_cached(
+                "SELECT next_attempt_at FROM outbox INDEXED BY outbox_due \
+                 WHERE state = 1 AND destination = ?1 ORDER BY next_attempt_at LIMIT 1",
+            )?
+            .query_row([pull.0], |row| row.get(0))
+            .optional()?;
+        Ok(next.filter(|at| *at != NEVER).map(Time::from_millis))
+    }
+
     /// Queues one dead message again.
     pub(super) fn retry_one(
         &mut self,
@@ -178,8 +229,8 @@ impl Unit<'_> {
         let found = self
             .conn
             .prepare_cached(
-                "SELECT o.id, o.destination, o.state, o.order_key, o.event, w.state \
-                 FROM outbox o JOIN waits w ON w.id = o.wait \
+                "SELECT o.id, o.destination, o.state, o.order_key, o.event, w.state, \
+                 w.valid_until FROM outbox o JOIN waits w ON w.id = o.wait \
                  WHERE o.id = ?1 AND w.tenant = ?2",
             )?
             .query_row(params![id.0, tenant.as_str()], DeadRow::read)
@@ -189,7 +240,7 @@ impl Unit<'_> {
         if destination.iter().any(Destination::is_announcer) != announcement {
             return Ok(Retried::NotFound);
         }
-        if row.state != DEAD || row.is_pointless()? {
+        if row.state != DEAD || row.is_pointless()? || (!announcement && row.has_lapsed(now)) {
             return Ok(Retried::NotRetryable(rows::outbox_state(row.state)?));
         }
         self.requeue(&row, now)?;
@@ -208,12 +259,13 @@ impl Unit<'_> {
         let found = self
             .conn
             .prepare_cached(
-                "SELECT o.id, o.destination, o.state, o.order_key, o.event, w.state, w.tenant = ?2 \
+                "SELECT o.id, o.destination, o.state, o.order_key, o.event, w.state, \
+                 w.valid_until, w.tenant = ?2 \
                  FROM outbox o INDEXED BY outbox_dead CROSS JOIN waits w ON w.id = o.wait \
                  WHERE o.state = 3 AND o.destination = ?1 AND o.id > ?3 ORDER BY o.id LIMIT ?4",
             )?
             .query_map(params![destination.0, tenant.as_str(), after, CHUNK], |row| {
-                Ok((DeadRow::read(row)?, row.get::<_, bool>(6)?))
+                Ok((DeadRow::read(row)?, row.get::<_, bool>(7)?))
             })?
             .collect::<Result<Vec<_>, _>>()?;
         let last = found.last().map(|(row, _)| row.id);
@@ -305,6 +357,7 @@ struct DeadRow {
     order: Option<i64>,
     event: i64,
     wait_state: i64,
+    valid_until: Option<i64>,
 }
 
 impl DeadRow {
@@ -316,7 +369,13 @@ impl DeadRow {
             order: row.get(3)?,
             event: row.get(4)?,
             wait_state: row.get(5)?,
+            valid_until: row.get(6)?,
         })
+    }
+
+    /// Whether its answer may be used no longer.
+    fn has_lapsed(&self, now: Time) -> bool {
+        self.valid_until.is_some_and(|until| until <= now.millis())
     }
 
     /// Whether it would only tell of a question that is no longer asked.

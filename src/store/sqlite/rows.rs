@@ -20,6 +20,8 @@ pub(super) const READY: i64 = 1;
 pub(super) const DELIVERED: i64 = 2;
 /// `outbox.state`: dead.
 pub(super) const DEAD: i64 = 3;
+/// `outbox.next_attempt_at` of what is never due.
+pub(super) const NEVER: i64 = i64::MAX;
 /// `outbox.state`: withdrawn.
 pub(super) const WITHDRAWN: i64 = 4;
 

@@ -5,7 +5,7 @@ use super::depths::Depths;
 use super::destinations::{DestinationId, Destinations};
 use super::fail::{Done, Fail};
 use super::lanes::{Lanes, Place};
-use super::rows::{self, BEHIND, DELIVERED, READY, WITHDRAWN, wait_columns};
+use super::rows::{self, BEHIND, DELIVERED, NEVER, READY, WITHDRAWN, wait_columns};
 use answerback_contract::{DedupeRest, EventId, QuestionId, TenantId, Time, WaitState};
 use answerback_core::{Destination, GivenAnswer, NewWait, Op, Rules, Send, Wait, WaitId, WaitRef};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -106,6 +106,8 @@ pub(super) struct Carried {
     pub(super) opened: Option<(WaitId, u32)>,
     /// Where something was queued for or became due, each once.
     pub(super) queued: Vec<DestinationId>,
+    /// When the first answer lapses that was queued for its host to come for.
+    pub(super) lapses_at: Option<Time>,
 }
 
 impl Carried {
@@ -172,8 +174,14 @@ impl<'c> Unit<'c> {
                             return Err(Fail::Corrupt("a message of no wait".to_owned()));
                         }
                     };
-                    let destination = self.queue(wait, send)?;
+                    let due = self.due_at(wait, send)?;
+                    let destination = self.queue(wait, send, due)?;
                     carried.queued(destination);
+                    if send.destination == Destination::Pull && due != NEVER {
+                        let at = Time::from_millis(due);
+                        carried.lapses_at =
+                            Some(carried.lapses_at.map_or(at, |first| first.min(at)));
+                    }
                 }
             }
         }
@@ -269,16 +277,28 @@ impl<'c> Unit<'c> {
         Ok(())
     }
 
+    /// When something has to be done about a message: that it is sent, or, of what its host comes
+    /// for, that it dies because the answer is valid no longer.
+    fn due_at(&self, wait: WaitId, send: &Send) -> Done<i64> {
+        if send.destination != Destination::Pull {
+            return Ok(send.at.millis());
+        }
+        let until: Option<i64> = self
+            .conn
+            .prepare_cached("SELECT valid_until FROM waits WHERE id = ?1")?
+            .query_row([wait.0], |row| row.get(0))?;
+        Ok(until.unwrap_or(NEVER))
+    }
+
     /// Puts a message into the queue.
-    fn queue(&mut self, wait: WaitId, send: &Send) -> Done<DestinationId> {
+    fn queue(&mut self, wait: WaitId, send: &Send, due: i64) -> Done<DestinationId> {
         let destination = self.intern(&send.destination)?;
         let order = send.order.map(|key| key.0);
         let state = self.state_in_line(order)?;
-        let at = send.at.millis();
         self.conn
             .prepare_cached(
                 "INSERT INTO outbox (wait, destination, event, repeat, state, order_key, \
-                 queued_at, next_attempt_at, event_id) VALUES (?1,?2,?3,?4,?5,?6,?7,?7,?8)",
+                 queued_at, next_attempt_at, event_id) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)",
             )?
             .execute(params![
                 wait.0,
@@ -287,13 +307,14 @@ impl<'c> Unit<'c> {
                 send.repeat,
                 state,
                 order,
-                at,
+                send.at.millis(),
+                due,
                 send.event_id.as_ref().map(EventId::as_str),
             ])?;
         let id = self.conn.last_insert_rowid();
         self.effects.queued.push((destination, send.at));
         if state == READY {
-            self.effects.due.push((destination, Place { due: at, id }));
+            self.effects.due.push((destination, Place { due, id }));
         }
         Ok(destination)
     }
@@ -365,13 +386,17 @@ impl<'c> Unit<'c> {
         Ok(())
     }
 
+    /// The number of a destination, if it has one.
+    pub(super) fn known(&self, destination: &Destination) -> Option<DestinationId> {
+        let known = self.shared.destinations().id(destination);
+        let fresh = || self.effects.interned.iter().find(|(_, d)| d == destination);
+        known.or_else(|| fresh().map(|(id, _)| *id))
+    }
+
     /// The number of a destination, given to it now if it has none.
     pub(super) fn intern(&mut self, destination: &Destination) -> Done<DestinationId> {
-        if let Some(id) = self.shared.destinations().id(destination) {
+        if let Some(id) = self.known(destination) {
             return Ok(id);
-        }
-        if let Some((id, _)) = self.effects.interned.iter().find(|(_, d)| d == destination) {
-            return Ok(*id);
         }
         let (kind, name) = destination.parts();
         self.conn

@@ -37,6 +37,7 @@ impl Unit<'_> {
             rest: DedupeRest::choice(question, 1),
             queued: self.named(&carried.queued),
             expires_at: None,
+            lapses_at: carried.lapses_at,
             closed: ops.iter().find_map(closed),
             unmatched: false,
         };
@@ -99,7 +100,12 @@ impl Unit<'_> {
         let mint = self.shared.mint.clone();
         let (outcome, ops) = answer::decide(wait.as_ref(), request, &rules, now, &mut || mint())?;
         let carried = self.carry_out(&ops, now)?;
-        Ok(Answered { outcome, wait: wait.map(|w| w.id), queued: self.named(&carried.queued) })
+        Ok(Answered {
+            outcome,
+            wait: wait.map(|w| w.id),
+            queued: self.named(&carried.queued),
+            lapses_at: carried.lapses_at,
+        })
     }
 
     /// Withdraws a wait.
@@ -112,7 +118,7 @@ impl Unit<'_> {
         Ok(Some(Cancelled { outcome, queued: self.named(&carried.queued) }))
     }
 
-    /// Ends waits whose deadline is reached.
+    /// Ends waits whose deadline is reached, and answers that no host came for in time.
     pub(super) fn time_out(&mut self, limit: usize, now: Time) -> Done<TimedOut> {
         let due = self
             .conn
@@ -139,7 +145,9 @@ impl Unit<'_> {
             ended.waits.push((wait.id, wait.expires_at.unwrap_or(now)));
         }
         ended.queued = self.named(&queued);
-        ended.next = next_deadline(self.conn)?;
+        ended.lapsed = self.lapse(limit, now)?;
+        let next = [next_deadline(self.conn)?, self.next_lapse()?];
+        ended.next = next.into_iter().flatten().min();
         Ok(ended)
     }
 }

@@ -143,6 +143,7 @@ mod tests {
         let ops = crate::publish::decide(
             None,
             false,
+            &[],
             &publish(asked.clone()),
             store.rules(),
             now,

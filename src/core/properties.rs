@@ -348,7 +348,11 @@ fn run(again: Again, steps: Vec<Step>) {
                 }
             }
             Step::Deliver(index) if !before.1.is_empty() => {
-                store.delivered(before.1[index.index(before.1.len())].id);
+                let queued = &before.1[index.index(before.1.len())];
+                store.delivered(queued.id);
+                if queued.state == OutboxState::Queued && !queued.send.destination.is_announcer() {
+                    reading.arrived(usize::try_from(queued.wait.0).unwrap());
+                }
             }
             _ => {}
         }

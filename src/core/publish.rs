@@ -5,7 +5,7 @@ use crate::closing::{
 };
 use crate::envelope::Envelope;
 use crate::field::Refusal;
-use crate::model::{GivenAnswer, NewWait, Op, Wait, WaitRef};
+use crate::model::{Destination, GivenAnswer, NewWait, Op, Wait, WaitRef};
 use crate::rules::{Republished, Rules};
 use answerback_contract::{Event, EventId, Generation, TenantId, Time, WaitState};
 
@@ -29,14 +29,15 @@ pub enum PublishOutcome {
     Duplicate(Generation),
 }
 
-/// Decides about a publish, given the newest wait of its thread and question id, and whether its
-/// event id was seen there before.
+/// Decides about a publish, given the newest wait of its thread and question id, whether its event
+/// id was seen there before, and for where that wait's answer is queued already and not under way.
 ///
 /// # Errors
 /// Never for waits whose envelopes were let in.
 pub fn decide(
     newest: Option<&Wait>,
     event_seen: bool,
+    waiting: &[Destination],
     publish: &Publish,
     rules: &Rules,
     now: Time,
@@ -88,7 +89,7 @@ pub fn decide(
                     // The deadline that passed just now has its default on the way already.
                     if !is_due(stored, now) {
                         ops.push(take_over);
-                        resend(&mut ops, &wait, &asked, publish, rules, now, ids)?;
+                        ops.extend(resend(&wait, &asked, publish, waiting, rules, now, ids)?);
                     }
                     Ok((PublishOutcome::Duplicate(wait.generation), ops))
                 }
@@ -101,23 +102,28 @@ pub fn decide(
     }
 }
 
-/// Sends the stored answer once more, to where the asker wants it now.
+/// Sends the stored answer once more, to where the asker wants it now. Not when it still waits to
+/// go there: then that delivery is the one, and takes the newest reply fields along. A host that
+/// asks again and again while nothing gets through must not pile deliveries up.
 fn resend(
-    ops: &mut Vec<Op>,
     wait: &Wait,
     asked: &Envelope,
     publish: &Publish,
+    waiting: &[Destination],
     rules: &Rules,
     now: Time,
     ids: FreshIds<'_>,
-) -> Result<(), Refusal> {
+) -> Result<Vec<Op>, Refusal> {
     let resends = wait.resends.saturating_add(1);
     let moved = Wait { taken_over: Some(publish.envelope.text().clone()), ..wait.clone() };
     let at = WaitRef::Existing(wait.id);
     let (delivery, _) = deliver(&moved, asked, at, resends, rules, now, ids)?;
-    ops.push(Op::Resent { wait: wait.id, resends });
-    ops.push(delivery);
-    Ok(())
+    if let Op::Send { send, .. } = &delivery
+        && waiting.contains(&send.destination)
+    {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Op::Resent { wait: wait.id, resends }, delivery])
 }
 
 /// Stores a new wait and announces it; one whose deadline is past is over at once.

@@ -79,8 +79,15 @@ impl Interpreter {
         let event = asked.event_id.clone();
         let seen =
             self.seen.contains(&(asked.tenant.clone(), thread.clone(), question.clone(), event));
+        let waiting: Vec<_> = self
+            .outbox
+            .iter()
+            .filter(|q| q.state == OutboxState::Queued && !q.send.destination.is_announcer())
+            .filter(|q| newest.as_ref().is_some_and(|wait| wait.id == q.wait))
+            .map(|q| q.send.destination.clone())
+            .collect();
         let decided = self.decide(|rules, ids| {
-            publishing::decide(newest.as_ref(), seen, asked, rules, now, ids)
+            publishing::decide(newest.as_ref(), seen, &waiting, asked, rules, now, ids)
         })?;
         let opened = decided.1.iter().any(|op| matches!(op, Op::Open(_)));
         if opened != matches!(decided.0, PublishOutcome::New(_)) {

@@ -39,6 +39,7 @@ over_every_store! {
         the_same_question_again_is_a_duplicate_that_moves_the_reply,
         another_question_supersedes_the_open_one,
         an_answered_question_is_answered_again,
+        an_answer_that_still_waits_is_not_queued_again,
         dedupe_keys_belong_to_one_wait,
         a_dedupe_key_that_another_question_spells_is_taken,
         a_question_id_of_very_many_threads_costs_no_more,

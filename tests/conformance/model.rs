@@ -123,9 +123,23 @@ impl Model {
             asked.event_id.as_str().to_owned(),
         );
         let newest = self.newest(thread.as_str(), question.as_str()).cloned();
+        let is_waiting = |(n, m): &(usize, &Message)| {
+            newest.as_ref().is_some_and(|wait| wait.id.0 == m.wait)
+                && m.state == OutboxState::Queued
+                && !m.destination.is_announcer()
+                && !self.held.iter().any(|held| held.id == *n)
+        };
+        let waiting: Vec<Destination> = self
+            .messages
+            .iter()
+            .enumerate()
+            .filter(is_waiting)
+            .map(|(_, m)| m.destination.clone())
+            .collect();
         let (outcome, ops) = core::publish::decide(
             newest.as_ref(),
             self.events.contains(&seen),
+            &waiting,
             asked,
             &self.rules,
             self.now,

@@ -126,13 +126,44 @@ pub(crate) async fn an_answered_question_is_answered_again(kit: &Kit) {
     let store = kit.fresh(routed(&[], "r")).await;
     ask("t", "q").send(&*store, at(0)).await;
     store.answer(answer("t", "q", "1"), at(1)).await.unwrap();
+    let r = crate::kit::route("r");
     for n in 1..=2 {
+        let out = crate::kit::lease(&*store, &r, 9, at(n)).await;
+        store.settle(vec![crate::kit::delivered(&out[0])], at(n)).await.unwrap();
         let again = ask("t", "q").send(&*store, at(1 + n)).await;
         assert_eq!(again.outcome, PublishOutcome::Duplicate(generation(1)));
-        assert_eq!(again.queued, [crate::kit::route("r")]);
+        assert_eq!(again.queued, std::slice::from_ref(&r));
         assert_eq!(i64::from(wait(&*store, "t", "q").await.resends), n);
     }
     assert_eq!(traffic(&*store).await.len(), 3);
+}
+
+pub(crate) async fn an_answer_that_still_waits_is_not_queued_again(kit: &Kit) {
+    let mut rules = routed(&[], "r");
+    rules.routes[0].matcher.thread_prefixes = vec!["t".to_owned()];
+    let store = kit.fresh(rules).await;
+    for thread in ["t", "pulled"] {
+        ask(thread, "q").send(&*store, at(0)).await;
+        store.answer(answer(thread, "q", "1"), at(1)).await.unwrap();
+        for _ in 0..100 {
+            is_duplicate(&ask(thread, "q").send(&*store, at(2)).await, 1);
+        }
+        assert_eq!(wait(&*store, thread, "q").await.resends, 0);
+    }
+    assert_eq!(traffic(&*store).await.len(), 2);
+    // One that is out may be on its way to where the asker is no longer: one more, and no further.
+    let out = crate::kit::lease(&*store, &crate::kit::route("r"), 9, at(2)).await;
+    for _ in 0..100 {
+        ask("t", "q").send(&*store, at(2)).await;
+    }
+    assert_eq!(traffic(&*store).await.len(), 3);
+    store.settle(vec![crate::kit::retry_at(&out[0], at(5))], at(3)).await.unwrap();
+    ask("t", "q").send(&*store, at(4)).await;
+    assert_eq!(traffic(&*store).await.len(), 3);
+    let pulled = wait(&*store, "pulled", "q").await.id;
+    assert!(store.pulled(pulled, at(4)).await.unwrap());
+    ask("pulled", "q").send(&*store, at(5)).await;
+    assert_eq!(traffic(&*store).await.len(), 4);
 }
 
 pub(crate) async fn dedupe_keys_belong_to_one_wait(kit: &Kit) {

@@ -46,6 +46,8 @@ struct PlainWait {
     /// The answer's number (none for a default), its text, and until when it is usable.
     answer: Option<(Option<u32>, &'static str, Option<i64>)>,
     sent_again: u32,
+    /// The answer is on its way to the host.
+    on_its_way: bool,
 }
 
 /// All that happened.
@@ -102,9 +104,12 @@ impl Reading {
                     Again::Resend if usable => {
                         let wait = &mut self.waits[newest];
                         wait.reply = n;
-                        wait.sent_again += 1;
-                        let key = format!("wait.answered:{}:r{}", wait.key, wait.sent_again);
-                        self.send_to_host(newest, key);
+                        // What is on its way goes to the host still.
+                        if !wait.on_its_way {
+                            wait.sent_again += 1;
+                            let key = format!("wait.answered:{}:r{}", wait.key, wait.sent_again);
+                            self.send_to_host(newest, key);
+                        }
                         "duplicate".to_owned()
                     }
                     Again::Resend | Again::Ask => self.open(asked, generation, n, now),
@@ -131,6 +136,7 @@ impl Reading {
             state: "open",
             answer: None,
             sent_again: 0,
+            on_its_way: false,
         });
         let wait = self.waits.len() - 1;
         if self.is_due(wait, now) {
@@ -223,7 +229,12 @@ impl Reading {
 
     fn send_to_host(&mut self, wait: usize, key: String) {
         let to = if self.waits[wait].asked.tenant == "default" { "host" } else { "pull" };
+        self.waits[wait].on_its_way = true;
         self.sent.push((wait, key, to, true));
+    }
+
+    pub(super) fn arrived(&mut self, wait: usize) {
+        self.waits[wait].on_its_way = false;
     }
 
     fn tell(&mut self, wait: usize, event: &str) {

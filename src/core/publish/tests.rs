@@ -1,6 +1,6 @@
 use super::*;
 use crate::matching::Matcher;
-use crate::model::{Destination, Name, WaitId};
+use crate::model::{Destination, Name, OutboxId, WaitId};
 use crate::rules::AnnouncerRule;
 use crate::testing::{Interpreter, envelope, publish};
 use answerback_contract::{Bytes, Via};
@@ -65,7 +65,7 @@ fn decide_in_short(
     now: Time,
 ) -> String {
     let mut n = 0;
-    let decided = decide(wait, seen, asked, rules, now, &mut || {
+    let decided = decide(wait, seen, &[], asked, rules, now, &mut || {
         n += 1;
         EventId::new(&format!("minted-{n}")).unwrap()
     });
@@ -250,6 +250,44 @@ fn the_first_deadline_holds_and_the_newest_reply_fields() {
     assert_eq!(again.payload, r#"{"n":3, "answer": 0}"#);
     assert_eq!(again.dedupe_key.as_str(), "wait.answered:q:r1");
     assert_eq!(again.at, at(10_000));
+}
+
+#[test]
+fn an_answer_that_waits_to_be_sent_is_not_queued_again_for_the_same_place() {
+    let mut store = Interpreter::new(Rules::default());
+    let ask = |n: u32| {
+        let members = format!(r#""question":1,"event_id":"e{n}","reply_with":{{"n":{n}}}"#);
+        publish(envelope(&members))
+    };
+    let late = r#""question":1,"event_id":"e0","default":0,"expires_at":"1969-01-01T00:00:00Z""#;
+    store.publish(&publish(envelope(late)), at(0)).unwrap();
+    for n in 1..=50 {
+        store.publish(&ask(n), at(1)).unwrap();
+    }
+    assert_eq!((store.outbox().len(), store.waits()[0].resends), (1, 0));
+    // The one that waits takes the newest reply fields along.
+    assert_eq!(store.message(&store.outbox()[0]).unwrap().payload, r#"{"n":50, "answer": 0}"#);
+    // Each publish is remembered all the same.
+    assert_eq!(
+        store.publish(&ask(7), at(2)).unwrap(),
+        PublishOutcome::Duplicate(Generation::FIRST)
+    );
+    store.delivered(OutboxId(0));
+    store.publish(&ask(51), at(3)).unwrap();
+    store.publish(&ask(52), at(3)).unwrap();
+    assert_eq!((store.outbox().len(), store.waits()[0].resends), (2, 1));
+
+    // For another place it is queued, also while it waits for the first.
+    let elsewhere = [Destination::Route(Name::new("elsewhere"))];
+    let wait = store.waits()[0].clone();
+    let decided =
+        decide(Some(&wait), false, &elsewhere, &ask(53), store.rules(), at(4), &mut || {
+            EventId::new("minted").unwrap()
+        });
+    assert_eq!(
+        in_short(decided.unwrap()),
+        "duplicate of 1; remember; take over; resent 2; answered r2 > pull"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What happens to waits: read what is known, ask the core, carry out what it says.
 
+use super::destinations::DestinationId;
 use super::fail::Done;
 use super::forgotten;
 use super::rows::{self, wait_columns};
@@ -27,10 +28,14 @@ impl Unit<'_> {
         if newest.is_some() {
             seen = self.is_seen(&asked.tenant, thread, question, &asked.event_id)?;
         }
+        let waiting = match &newest {
+            Some(wait) if !seen && wait.answer.is_some() => self.waiting_deliveries(wait.id)?,
+            _ => Vec::new(),
+        };
         let rules = self.shared.rules.clone();
         let mint = self.shared.mint.clone();
         let (outcome, ops) =
-            publish::decide(newest.as_ref(), seen, asked, &rules, now, &mut || mint())?;
+            publish::decide(newest.as_ref(), seen, &waiting, asked, &rules, now, &mut || mint())?;
         let carried = self.carry_out(&ops, now)?;
         let mut published = Published {
             outcome,
@@ -59,6 +64,25 @@ impl Unit<'_> {
             "a new wait and only that is stored"
         );
         Ok(published)
+    }
+
+    /// Where a wait's answer is queued for and has not been taken up to be sent.
+    fn waiting_deliveries(&self, wait: WaitId) -> Done<Vec<Destination>> {
+        let queued = self
+            .conn
+            .prepare_cached(
+                "SELECT id, destination FROM outbox INDEXED BY outbox_wait \
+                 WHERE wait = ?1 AND state <= 1",
+            )?
+            .query_map([wait.0], |row| Ok((row.get(0)?, DestinationId(row.get(1)?))))?
+            .collect::<Result<Vec<(i64, DestinationId)>, _>>()?;
+        let lanes = self.shared.lanes();
+        let free: Vec<_> =
+            queued.into_iter().filter(|(id, _)| lanes.is_free(*id)).map(|(_, to)| to).collect();
+        drop(lanes);
+        let mut waiting = self.named(&free);
+        waiting.retain(|to| !to.is_announcer());
+        Ok(waiting)
     }
 
     /// Whether an event id was seen under any generation of a question.

@@ -257,11 +257,16 @@ async fn a_hanging_destination_delays_no_other() {
 #[tokio::test]
 async fn refused_and_too_large_messages_are_dead_and_an_operator_can_send_them_again() {
     let store = store(&["a"]);
-    let (outlet, _receiver) =
-        scripted(10, |message, attempts| match (message.question_id.as_str(), attempts) {
-            ("bad", 0) => Outcome::refused("no such thing"),
-            _ => Outcome::Delivered,
-        });
+    // A message that is sent again counts its attempts from 0.
+    let refused = std::sync::atomic::AtomicBool::new(false);
+    let (outlet, _receiver) = scripted(10, move |message, _| {
+        if message.question_id.as_str() == "bad"
+            && !refused.swap(true, std::sync::atomic::Ordering::SeqCst)
+        {
+            return Outcome::refused("no such thing");
+        }
+        Outcome::Delivered
+    });
     let dispatcher = start(&store, vec![lane("a", outlet)]).await;
     let large = "x".repeat(2_000);
     publish(&store, Some(&dispatcher), &[("t", "bad"), (&large, &large), ("t", "good")]).await;

@@ -8,13 +8,14 @@ use crate::intake::{Intake, Watchers};
 use crate::registry::Replies;
 use crate::store::sqlite::{Location, OpenError, SqliteOptions, SqliteStore};
 use crate::store::{Retention, Store, StoreError};
-use crate::{metrics, web};
+use crate::{answers, metrics, web};
 use answerback_contract::{ConnectError, Connecting, Target};
 use answerback_core::{Destination, Rules};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Dedupe keys and publish ids of forgotten waits are kept so long (contract, section 2).
@@ -99,11 +100,13 @@ impl Daemon {
                 "queued for announcers or routes that are gone: kept as dead, retryable once they are back"
             );
         }
+        let sending = &config.reply_to.sending;
         let replies = ReplyToSettings {
             allow: config.reply_to.allow.clone(),
             sender: Arc::new(Replies::new(&config.reply_to).map_err(StartError::ReplyTo)?),
-            attempt_timeout: config.reply_to.sending.timeout,
-            schedule: config.reply_to.sending.retry,
+            limits: limits(sending, answers::MAX_BYTES),
+            schedule: sending.retry,
+            breaker: sending.breaker,
         };
         let dispatcher =
             Dispatcher::start(Arc::clone(&store), Arc::clone(&clock), lanes, Arc::new(replies))
@@ -167,9 +170,11 @@ impl Daemon {
     /// Stops taking, finishes what is under way within the grace, and lets go of the store. What
     /// did not finish is sent again after the next start. Gives whether everything finished.
     pub async fn stop(mut self) -> bool {
+        let until = Instant::now() + self.grace;
+        // From here on whoever asks for more is told to come again, by a listener that still is there.
         self.stop.cancel();
-        let (served, sent) =
-            tokio::join!(self.server.stop(self.grace), self.dispatcher.drain(self.grace));
+        let sent = self.dispatcher.drain(self.grace).await;
+        let served = self.server.stop(until.saturating_duration_since(Instant::now())).await;
         while self.background.join_next().await.is_some() {}
         self.store.close().await;
         served && sent
@@ -210,15 +215,20 @@ async fn lane(
     Ok(LaneConfig {
         destination,
         outlet: Arc::new(AnnouncerOutlet::new(announcer, Arc::clone(target))),
-        limits: LaneLimits {
-            max_in_flight: sending.max_in_flight,
-            max_bytes: sending.max_bytes.unwrap_or(most).min(most),
-            attempt_timeout: sending.timeout,
-        },
+        limits: limits(sending, most),
         schedule: sending.retry,
         breaker: sending.breaker,
         include_answer,
     })
+}
+
+/// The bounds of a lane whose service takes `most` bytes a message.
+fn limits(sending: &Sending, most: usize) -> LaneLimits {
+    LaneLimits {
+        max_in_flight: sending.max_in_flight,
+        max_bytes: sending.max_bytes.unwrap_or(most).min(most),
+        attempt_timeout: sending.timeout,
+    }
 }
 
 /// Forgets what is old, a little at a time.

@@ -4,4 +4,4 @@ mod deadlines;
 mod reply_to;
 
 pub use deadlines::Deadlines;
-pub use reply_to::{ReplySender, ReplyToOutlet, ReplyToSettings};
+pub use reply_to::{MAX_BYTES, ReplySender, ReplyToOutlet, ReplyToSettings};

@@ -8,7 +8,6 @@ use answerback_core::retry::Schedule;
 use answerback_core::{Destination, Envelope};
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Sends one answer to one place. Shared by all places.
 #[async_trait]
@@ -24,17 +23,16 @@ pub struct ReplyToSettings {
     pub allow: Allow,
     /// How they go there.
     pub sender: Arc<dyn ReplySender>,
-    /// The bound on one attempt.
-    pub attempt_timeout: Duration,
+    /// The bounds, for each place by itself.
+    pub limits: LaneLimits,
     /// When to send again.
     pub schedule: Schedule,
+    /// When to stop asking a place.
+    pub breaker: Threshold,
 }
 
-/// Answers under way at once for one place.
-const MAX_IN_FLIGHT: usize = 32;
-
 /// Bytes an answer: an answer of the largest size and what `reply_with` holds beside it.
-const MAX_BYTES: usize = 4 << 20;
+pub const MAX_BYTES: usize = 4 << 20;
 
 /// One place's outlet.
 pub struct ReplyToOutlet(ReplyToSettings);
@@ -44,13 +42,9 @@ impl ReplyLanes for ReplyToSettings {
         LaneConfig {
             destination: destination.clone(),
             outlet: Arc::new(ReplyToOutlet(self.clone())),
-            limits: LaneLimits {
-                max_in_flight: MAX_IN_FLIGHT,
-                max_bytes: MAX_BYTES,
-                attempt_timeout: self.attempt_timeout,
-            },
+            limits: self.limits,
             schedule: self.schedule,
-            breaker: Threshold::default(),
+            breaker: self.breaker,
             include_answer: true,
         }
     }

@@ -12,14 +12,14 @@ pub(crate) type FreshIds<'f> = &'f mut dyn FnMut() -> EventId;
 /// What came of an attempt to withdraw a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CancelOutcome {
-    /// It is withdrawn now, or was before.
+    /// It is withdrawn now.
     Cancelled,
-    /// It ended otherwise before.
+    /// It ended before.
     Closed(WaitState),
 }
 
-/// Withdraws an open wait. Withdrawing a withdrawn one again is no error: the caller may have lost
-/// the first reply.
+/// Withdraws an open wait. One that is over, withdrawn or otherwise, is closed (contract, section 3);
+/// who lost the first reply repeats the request under its `Idempotency-Key`.
 ///
 /// # Errors
 /// Never for a wait whose envelope was let in.
@@ -37,7 +37,6 @@ pub fn cancel(
             let ops = close(wait, WaitState::Cancelled, None, rules, now, ids)?;
             Ok((CancelOutcome::Cancelled, ops))
         }
-        WaitState::Cancelled => Ok((CancelOutcome::Cancelled, Vec::new())),
         other => Ok((CancelOutcome::Closed(other), Vec::new())),
     }
 }

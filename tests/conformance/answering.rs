@@ -164,14 +164,17 @@ pub(crate) async fn answer_and_deadline_have_one_winner(kit: &Kit) {
     }
 }
 
-pub(crate) async fn cancelling_is_idempotent(kit: &Kit) {
+pub(crate) async fn a_wait_is_cancelled_once(kit: &Kit) {
     let store = kit.fresh(announcing(&["a*"])).await;
     ask("t", "q").send(&*store, at(0)).await;
     let id = wait(&*store, "t", "q").await.id;
     let first = store.cancel(id, at(1)).await.unwrap().unwrap();
     assert_eq!((first.outcome, first.queued), (CancelOutcome::Cancelled, vec![announcer("a")]));
     let again = store.cancel(id, at(2)).await.unwrap().unwrap();
-    assert_eq!((again.outcome, again.queued), (CancelOutcome::Cancelled, Vec::new()));
+    assert_eq!(
+        (again.outcome, again.queued),
+        (CancelOutcome::Closed(WaitState::Cancelled), Vec::new())
+    );
     assert_eq!(wait(&*store, "t", "q").await.closed_at, Some(at(1)));
     ask("t", "p").send(&*store, at(0)).await;
     store.answer(answer("t", "p", "1"), at(1)).await.unwrap();

@@ -56,7 +56,7 @@ over_every_store! {
         a_late_answer_finds_the_deadline_done,
         deadlines_end_waits_the_longest_due_first,
         answer_and_deadline_have_one_winner,
-        cancelling_is_idempotent,
+        a_wait_is_cancelled_once,
         a_pull_delivery_is_over_once_fetched,
         an_answer_that_no_host_came_for_dies_when_it_expires,
         a_delivery_of_an_expired_answer_is_not_sent_again,

@@ -189,7 +189,6 @@ impl Reading {
         }
         match self.waits[wait].state {
             "open" => self.withdraw(wait),
-            "cancelled" => {}
             state => return format!("closed: {state}"),
         }
         "cancelled".to_owned()

@@ -9,10 +9,12 @@ use answerback_contract::{Attempt, Outcome, Rejection, Time};
 use answerback_core::breaker::{Allowance, Breaker, Threshold};
 use answerback_core::retry::{self, Schedule, Verdict};
 use answerback_core::{Destination, Leased, message};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// At most so many bytes of messages are leased at once, so that memory stays bounded.
 pub(super) const LEASE_BYTES: usize = 8 << 20;
@@ -25,6 +27,16 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// How long a lease outlasts the attempt it is for: time to record the outcome.
 const SETTLE_MARGIN: Duration = Duration::from_secs(60);
+
+/// A message that was leased ahead is sent within this time or handed back: meanwhile its wait may
+/// have ended, and an announcement of it would go out late.
+const AHEAD: Duration = Duration::from_millis(250);
+
+/// Outcomes that are known but not recorded yet; beyond, nothing more is leased.
+const UNSETTLED: usize = 4_096;
+
+/// Messages that one lease asks for, at most.
+const LEASE_MESSAGES: usize = 1_000;
 
 /// After a failed call of the store.
 const STORE_PAUSE: Duration = Duration::from_millis(500);
@@ -62,8 +74,8 @@ struct Report {
     healthy: bool,
     /// The destination is gone (HTTP 410).
     gone: bool,
-    /// A lease came back unsent.
-    released: bool,
+    /// What to record.
+    settlements: Vec<Settlement>,
 }
 
 pub(super) struct Lane {
@@ -73,7 +85,14 @@ pub(super) struct Lane {
     breaker: Breaker,
     paused: bool,
     metrics: LaneMetrics,
+    /// Leased ahead of their turn, since then.
+    ahead: VecDeque<Vec<Outgoing>>,
+    ahead_since: Instant,
+    /// Under way.
     batches: JoinSet<Report>,
+    /// To be recorded as soon as the recording that is under way ends: so one commit takes them all.
+    unsettled: Vec<Settlement>,
+    settling: JoinSet<()>,
 }
 
 /// What the lane waits for when it has leased all it may.
@@ -102,7 +121,11 @@ impl Lane {
             shared,
             handle,
             paused,
+            ahead: VecDeque::new(),
+            ahead_since: Instant::now(),
             batches: JoinSet::new(),
+            unsettled: Vec::new(),
+            settling: JoinSet::new(),
         }
     }
 
@@ -123,6 +146,7 @@ impl Lane {
                 biased;
                 () = stop.cancelled() => break,
                 Some(report) = self.batches.join_next() => self.take(report).await,
+                Some(_) = self.settling.join_next() => {}
                 () = self.handle.nudged.notified(), if !matches!(next, Next::Batch) => {}
                 () = tokio::time::sleep(pause) => {
                     let now = self.shared.clock.now();
@@ -137,14 +161,23 @@ impl Lane {
             while let Some(report) = self.batches.try_join_next() {
                 self.take(report).await;
             }
+            self.settle();
         }
-        while self.batches.join_next().await.is_some() {}
+        self.hand_back();
+        while let Some(report) = self.batches.join_next().await {
+            self.take(report).await;
+            self.settle();
+        }
+        while self.settling.join_next().await.is_some() {
+            self.settle();
+        }
         self.config.outlet.close().await;
     }
 
     fn may_end(&self, idle_since: Time, now: Time) -> bool {
         matches!(self.config.destination, Destination::ReplyTo(_))
             && self.batches.is_empty()
+            && self.settling.is_empty()
             && idle_since.after(IDLE) <= now
     }
 
@@ -156,25 +189,36 @@ impl Lane {
         }
         loop {
             if self.paused {
+                self.hand_back();
                 return Next::Wake;
             }
-            let free = self.config.limits.max_in_flight.saturating_sub(self.batches.len());
-            if free == 0 {
+            let most = self.config.limits.max_in_flight;
+            let free = most.saturating_sub(self.batches.len());
+            if free == 0 || self.unsettled.len() >= UNSETTLED {
                 return Next::Batch;
             }
             let now = self.shared.clock.now();
             let limits = self.config.outlet.limits();
             let (limit, trial) = match self.breaker.allow(now) {
-                Allowance::All => (free.saturating_mul(limits.batch_messages).min(1_000), false),
-                Allowance::Trial => (1, true),
-                Allowance::NoneUntil(at) => return Next::At(at),
+                Allowance::All => ((free + most).saturating_mul(limits.batch_messages), false),
+                Allowance::Trial => {
+                    self.hand_back();
+                    (1, true)
+                }
+                Allowance::NoneUntil(at) => {
+                    self.hand_back();
+                    return Next::At(at);
+                }
                 Allowance::AwaitTrial => return Next::Batch,
             };
+            if !trial && self.send_ahead(free) {
+                continue;
+            }
             let request = LeaseRequest {
                 destination: self.config.destination.clone(),
-                limit,
+                limit: limit.min(LEASE_MESSAGES),
                 bytes: LEASE_BYTES,
-                hold: self.config.limits.attempt_timeout + SETTLE_MARGIN,
+                hold: self.hold(),
             };
             let lease = match self.shared.store.lease(request, now).await {
                 Ok(lease) => lease,
@@ -190,15 +234,21 @@ impl Lane {
                 if trial {
                     self.breaker.trial_unused(now);
                 }
-                let later = now.after(LOOK_AGAIN);
+                let soonest = now.after(Duration::from_millis(1));
                 return Next::At(
-                    lease.next_due.unwrap_or(later).max(now.after(Duration::from_millis(1))),
+                    lease.next_due.unwrap_or_else(|| now.after(LOOK_AGAIN)).max(soonest),
                 );
             }
             let more = lease.next_due.is_some_and(|at| at <= now);
             let next_due = lease.next_due;
-            self.send(lease.messages, now);
-            if trial {
+            let sendable = self.prepare_all(lease.messages, now);
+            self.ahead = batch::cut(sendable, limits).into();
+            self.ahead_since = Instant::now();
+            if trial && self.ahead.is_empty() {
+                self.breaker.trial_unused(now);
+            }
+            self.send_ahead(free);
+            if trial || !self.ahead.is_empty() {
                 return Next::Batch;
             }
             if !more {
@@ -207,25 +257,22 @@ impl Lane {
         }
     }
 
-    /// Starts a task for each batch; what cannot be sent at all is settled in one of its own.
-    fn send(&mut self, leased: Vec<Leased>, now: Time) {
-        let mut outgoing = Vec::with_capacity(leased.len());
-        let mut settled = Vec::new();
-        for leased in leased {
-            match self.prepare(leased, now) {
-                Ok(out) => outgoing.push(out),
-                Err(settlement) => settled.push(settlement),
-            }
+    /// How long a lease holds: its turn, its attempt, and the recording.
+    fn hold(&self) -> Duration {
+        self.config.limits.attempt_timeout + AHEAD + SETTLE_MARGIN
+    }
+
+    /// Sends what was leased ahead, as much as there is room for; `false` when there was nothing.
+    fn send_ahead(&mut self, free: usize) -> bool {
+        if self.ahead.is_empty() {
+            return false;
         }
-        if !settled.is_empty() {
-            let shared = Arc::clone(&self.shared);
-            let hold = self.config.limits.attempt_timeout + SETTLE_MARGIN;
-            self.batches.spawn(async move {
-                settle(&shared, settled, hold).await;
-                Report { healthy: true, gone: false, released: false }
-            });
+        if self.ahead_since.elapsed() > AHEAD {
+            self.hand_back();
+            return false;
         }
-        for batch in batch::cut(outgoing, self.config.outlet.limits()) {
+        let fits = free.min(self.ahead.len());
+        for batch in self.ahead.drain(..fits) {
             let work = Work {
                 shared: Arc::clone(&self.shared),
                 config: Arc::clone(&self.config),
@@ -233,6 +280,39 @@ impl Lane {
             };
             self.batches.spawn(work.attempt(batch));
         }
+        true
+    }
+
+    /// Gives up the leases of what was leased ahead.
+    fn hand_back(&mut self) {
+        for out in self.ahead.drain(..).flatten() {
+            let (id, lease) = (out.leased.id, out.leased.lease);
+            self.unsettled.push(Settlement { id, lease, settled: Settled::Released });
+        }
+        self.settle();
+    }
+
+    /// Starts recording what is unsettled, unless a recording is under way.
+    fn settle(&mut self) {
+        if self.unsettled.is_empty() || !self.settling.is_empty() {
+            return;
+        }
+        let settlements = std::mem::take(&mut self.unsettled);
+        let shared = Arc::clone(&self.shared);
+        self.settling.spawn(async move { settle(&shared, settlements).await });
+    }
+
+    /// What of a lease can be sent; the rest is settled.
+    fn prepare_all(&mut self, leased: Vec<Leased>, now: Time) -> Vec<Outgoing> {
+        let mut sendable = Vec::with_capacity(leased.len());
+        for leased in leased {
+            match self.prepare(leased, now) {
+                Ok(out) => sendable.push(out),
+                Err(settlement) => self.unsettled.push(settlement),
+            }
+        }
+        self.settle();
+        sendable
     }
 
     /// What is to be sent, or why it cannot be.
@@ -270,24 +350,29 @@ impl Lane {
     /// Learns from a finished batch.
     async fn take(&mut self, report: Result<Report, tokio::task::JoinError>) {
         let now = self.shared.clock.now();
-        match report {
-            Ok(Report { gone: true, .. }) => {
-                self.paused = true;
-                let name = self.config.destination.label();
-                tracing::error!(
-                    destination = name,
-                    "the destination answered that it is gone: paused until it is retried by an operator"
-                );
-                let destination = self.config.destination.clone();
-                if let Err(error) = self.shared.store.set_paused(destination, true).await {
-                    tracing::warn!(destination = name, %error, "the pause is not stored and ends with this process");
-                }
-            }
-            Ok(Report { released: true, .. }) => self.breaker.trial_unused(now),
-            Ok(Report { healthy: true, .. }) => self.breaker.succeeded(),
-            Ok(Report { healthy: false, .. }) => self.breaker.failed(now),
-            // A batch that panicked: its leases run out and the messages come again.
-            Err(_) => self.breaker.failed(now),
+        // A batch that panicked has no report: its leases run out and its messages come again.
+        let Ok(Report { healthy, gone, settlements }) = report else {
+            return self.breaker.failed(now);
+        };
+        self.unsettled.extend(settlements);
+        match (gone, healthy) {
+            (true, _) => self.pause().await,
+            (false, true) => self.breaker.succeeded(),
+            (false, false) => self.breaker.failed(now),
+        }
+    }
+
+    /// Stops sending until an operator has the destination tried again.
+    async fn pause(&mut self) {
+        self.paused = true;
+        let name = self.config.destination.label();
+        tracing::error!(
+            destination = name,
+            "the destination answered that it is gone: paused until it is retried by an operator"
+        );
+        let destination = self.config.destination.clone();
+        if let Err(error) = self.shared.store.set_paused(destination, true).await {
+            tracing::warn!(destination = name, %error, "the pause is not stored and ends with this process");
         }
     }
 }
@@ -310,14 +395,13 @@ impl Work {
         outcomes
             .resize_with(batch.len(), || Outcome::retry("no outcome within the attempt's timeout"));
         let now = self.shared.clock.now();
-        let mut report = Report { healthy: false, gone: false, released: false };
-        let mut settlements = Vec::with_capacity(batch.len());
+        let settlements = Vec::with_capacity(batch.len());
+        let mut report = Report { healthy: false, gone: false, settlements };
         for (out, outcome) in batch.iter().zip(outcomes) {
             report.healthy |= !retry::blames_destination(&outcome);
             report.gone |= matches!(outcome, Outcome::Rejected { rejection: Rejection::Gone, .. });
-            settlements.push(self.judge(&out.leased, outcome, now));
+            report.settlements.push(self.judge(&out.leased, outcome, now));
         }
-        settle(&self.shared, settlements, SETTLE_MARGIN).await;
         report
     }
 
@@ -370,13 +454,13 @@ impl Work {
 
 /// Records how leases ended, again and again while the store fails, until the leases are over: then
 /// the messages are sent again, which their receivers are told by the dedupe key.
-async fn settle(shared: &Shared, settlements: Vec<Settlement>, hold: Duration) {
+async fn settle(shared: &Shared, settlements: Vec<Settlement>) {
     let started = shared.clock.now();
     loop {
         let now = shared.clock.now();
         match shared.store.settle(settlements.clone(), now).await {
             Ok(due) => return shared.nudge(&due),
-            Err(error) if started.after(hold) <= now => {
+            Err(error) if started.after(SETTLE_MARGIN) <= now => {
                 tracing::error!(%error, messages = settlements.len(), "outcomes could not be recorded: these messages will be sent again");
                 return;
             }

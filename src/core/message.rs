@@ -29,15 +29,25 @@ pub fn answer(wait: &Wait, given: &GivenAnswer) -> Result<Bytes, Refusal> {
 /// Never for a wait whose envelope was let in.
 pub fn of(leased: &Leased, include_answer: bool) -> Result<Message, Refusal> {
     let wait = &*leased.wait;
-    let envelope = Envelope::parse(wait.envelope.clone())?;
-    let announced = envelope.announced(wait.generation)?;
+    // Most messages are the envelope as it came: nothing has to be read out of it again.
+    let untouched = wait.generation.is_first();
+    let parsed = match (untouched, leased.event) {
+        (true, Event::Created) => None,
+        _ => Some(Envelope::parse(wait.envelope.clone())?),
+    };
+    let announced = match &parsed {
+        Some(envelope) if !untouched => envelope.announced(wait.generation)?,
+        _ => wait.envelope.clone(),
+    };
     let event_id = leased.event_id.clone().unwrap_or_else(|| wait.event_id.clone());
     let (state, at) = state_at(leased);
-    let payload = match (leased.event, leased.destination.is_announcer(), &wait.answer) {
-        (Event::Created, _, _) => announced.clone(),
-        (Event::Answered, false, Some(given)) => answer(wait, given)?,
-        _ => {
-            Bytes::from(lifecycle(leased, &envelope, event_id.as_str(), state, at, include_answer))
+    let payload = match (leased.event, &parsed, &wait.answer) {
+        (Event::Created, _, _) | (_, None, _) => announced.clone(),
+        (Event::Answered, _, Some(given)) if !leased.destination.is_announcer() => {
+            answer(wait, given)?
+        }
+        (_, Some(envelope), _) => {
+            Bytes::from(lifecycle(leased, envelope, event_id.as_str(), state, at, include_answer))
         }
     };
     let given = wait.answer.as_ref().filter(|_| state.is_over());

@@ -32,6 +32,11 @@ const SETTLE_MARGIN: Duration = Duration::from_secs(60);
 /// have ended, and an announcement of it would go out late.
 const AHEAD: Duration = Duration::from_millis(250);
 
+/// While a batch that could have carried more is under way, what falls due gathers for the next one,
+/// at most so long. As with Nagle's algorithm: batches fill by themselves when there is much to send,
+/// and nothing waits when there is little.
+const GATHER: Duration = Duration::from_millis(20);
+
 /// Outcomes that are known but not recorded yet; beyond, nothing more is leased.
 const UNSETTLED: usize = 4_096;
 
@@ -88,6 +93,8 @@ pub(super) struct Lane {
     /// Leased ahead of their turn, since then.
     ahead: VecDeque<Vec<Outgoing>>,
     ahead_since: Instant,
+    /// Until then what falls due gathers, while anything is under way.
+    gather_until: Option<Instant>,
     /// Under way.
     batches: JoinSet<Report>,
     /// To be recorded as soon as the recording that is under way ends: so one commit takes them all.
@@ -101,6 +108,8 @@ enum Next {
     Batch,
     /// Nothing before this instant.
     At(Time),
+    /// What falls due gathers for so long, or until a batch finishes.
+    Gathered(Duration),
     /// The store failed.
     Store,
     /// Nothing until somebody wakes the destination.
@@ -123,6 +132,7 @@ impl Lane {
             paused,
             ahead: VecDeque::new(),
             ahead_since: Instant::now(),
+            gather_until: None,
             batches: JoinSet::new(),
             unsettled: Vec::new(),
             settling: JoinSet::new(),
@@ -140,6 +150,7 @@ impl Lane {
             let pause = match next {
                 Next::At(at) => self.shared.clock.now().until(at).min(LOOK_AGAIN),
                 Next::Batch | Next::Wake => LOOK_AGAIN,
+                Next::Gathered(pause) => pause,
                 Next::Store => STORE_PAUSE,
             };
             tokio::select! {
@@ -147,7 +158,7 @@ impl Lane {
                 () = stop.cancelled() => break,
                 Some(report) = self.batches.join_next() => self.take(report).await,
                 Some(_) = self.settling.join_next() => {}
-                () = self.handle.nudged.notified(), if !matches!(next, Next::Batch) => {}
+                () = self.handle.nudged.notified(), if !matches!(next, Next::Batch | Next::Gathered(_)) => {}
                 () = tokio::time::sleep(pause) => {
                     let now = self.shared.clock.now();
                     if self.may_end(idle_since, now)
@@ -214,6 +225,9 @@ impl Lane {
             if !trial && self.send_ahead(free) {
                 continue;
             }
+            if let Some(pause) = self.gathering() {
+                return Next::Gathered(pause);
+            }
             let request = LeaseRequest {
                 destination: self.config.destination.clone(),
                 limit: limit.min(LEASE_MESSAGES),
@@ -257,6 +271,13 @@ impl Lane {
         }
     }
 
+    /// How long to wait for a fuller batch; `None` when there is nothing to wait for.
+    fn gathering(&self) -> Option<Duration> {
+        let until = self.gather_until.filter(|_| !self.batches.is_empty())?;
+        let pause = until.saturating_duration_since(Instant::now());
+        (!pause.is_zero()).then_some(pause)
+    }
+
     /// How long a lease holds: its turn, its attempt, and the recording.
     fn hold(&self) -> Duration {
         self.config.limits.attempt_timeout + AHEAD + SETTLE_MARGIN
@@ -272,6 +293,9 @@ impl Lane {
             return false;
         }
         let fits = free.min(self.ahead.len());
+        let full = self.config.outlet.limits().batch_messages;
+        let last = self.ahead.get(fits.saturating_sub(1)).map_or(full, Vec::len);
+        self.gather_until = (last < full).then(|| Instant::now() + GATHER);
         for batch in self.ahead.drain(..fits) {
             let work = Work {
                 shared: Arc::clone(&self.shared),
@@ -355,6 +379,7 @@ impl Lane {
             return self.breaker.failed(now);
         };
         self.unsettled.extend(settlements);
+        self.gather_until = None;
         match (gone, healthy) {
             (true, _) => self.pause().await,
             (false, true) => self.breaker.succeeded(),

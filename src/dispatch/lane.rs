@@ -225,7 +225,7 @@ impl Lane {
             if !trial && self.send_ahead(free) {
                 continue;
             }
-            if let Some(pause) = self.gathering() {
+            if let (false, Some(pause)) = (trial, self.gathering()) {
                 return Next::Gathered(pause);
             }
             let request = LeaseRequest {

@@ -280,7 +280,8 @@ async fn refused_and_too_large_messages_are_dead_and_an_operator_can_send_them_a
         .unwrap();
     let Retried::Queued(1, destinations) = retried else { panic!("{retried:?}") };
     dispatcher.nudge(&destinations);
-    assert_eq!(finished(&store).await[0].state, OutboxState::Delivered);
+    let again = &finished(&store).await[0];
+    assert_eq!(again.state, OutboxState::Delivered, "{again:?}");
 }
 
 #[tokio::test]

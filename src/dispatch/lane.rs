@@ -37,6 +37,10 @@ const AHEAD: Duration = Duration::from_millis(250);
 /// and nothing waits when there is little.
 const GATHER: Duration = Duration::from_millis(20);
 
+/// A lane that is told of every message by itself looks into the store no more often than this: one
+/// look finds what a whole commit queued.
+const SPACING: Duration = Duration::from_millis(2);
+
 /// Outcomes that are known but not recorded yet; beyond, nothing more is leased.
 const UNSETTLED: usize = 4_096;
 
@@ -95,6 +99,8 @@ pub(super) struct Lane {
     ahead_since: Instant,
     /// Until then what falls due gathers, while anything is under way.
     gather_until: Option<Instant>,
+    /// The last look into the store that found all there was.
+    looked_at: Option<Instant>,
     /// Under way.
     batches: JoinSet<Report>,
     /// To be recorded as soon as the recording that is under way ends: so one commit takes them all.
@@ -133,6 +139,7 @@ impl Lane {
             ahead: VecDeque::new(),
             ahead_since: Instant::now(),
             gather_until: None,
+            looked_at: None,
             batches: JoinSet::new(),
             unsettled: Vec::new(),
             settling: JoinSet::new(),
@@ -234,6 +241,7 @@ impl Lane {
                 bytes: LEASE_BYTES,
                 hold: self.hold(),
             };
+            self.looked_at = Some(Instant::now());
             let lease = match self.shared.store.lease(request, now).await {
                 Ok(lease) => lease,
                 Err(error) => {
@@ -253,8 +261,11 @@ impl Lane {
                     lease.next_due.unwrap_or_else(|| now.after(LOOK_AGAIN)).max(soonest),
                 );
             }
-            let more = lease.next_due.is_some_and(|at| at <= now);
             let next_due = lease.next_due;
+            let more = next_due.is_some_and(|at| at <= now);
+            if more {
+                self.looked_at = None;
+            }
             let sendable = self.prepare_all(lease.messages, now);
             self.ahead = batch::cut(sendable, limits).into();
             self.ahead_since = Instant::now();
@@ -271,10 +282,11 @@ impl Lane {
         }
     }
 
-    /// How long to wait for a fuller batch; `None` when there is nothing to wait for.
+    /// How long to wait for more to fall due before the store is looked into; `None` for not at all.
     fn gathering(&self) -> Option<Duration> {
-        let until = self.gather_until.filter(|_| !self.batches.is_empty())?;
-        let pause = until.saturating_duration_since(Instant::now());
+        let fuller = self.gather_until.filter(|_| !self.batches.is_empty());
+        let spaced = self.looked_at.map(|at| at + SPACING);
+        let pause = fuller.max(spaced)?.saturating_duration_since(Instant::now());
         (!pause.is_zero()).then_some(pause)
     }
 

@@ -18,9 +18,10 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) const MOST_JOBS: usize = 1_024;
 /// A batch is closed once it has about so many bytes.
 const MOST_BYTES: usize = 8 << 20;
-/// After so many changed rows, or so many bytes, the checkpointer is woken.
-const CHECKPOINT_ROWS: u64 = 10_000;
-const CHECKPOINT_BYTES: usize = 4 << 20;
+/// After so many changed rows, or so many bytes, the checkpointer is woken. Often, because what it
+/// moves goes to the same disk as the commits: a large move makes them wait, a small one hardly.
+const CHECKPOINT_ROWS: u64 = 2_000;
+const CHECKPOINT_BYTES: usize = 1 << 20;
 
 /// A piece of work with someone who waits for it.
 pub(super) trait Job: Send {

@@ -323,7 +323,7 @@ mod tests {
             ("http://0x7f.1/s3cret", "127.0.0.1 is loopback"),
             ("http://localhost:1/s3cret", "loopback"),
             ("http://[::ffff:10.0.0.1]/s3cret", "10.0.0.1 is private"),
-            ("", "is missing"),
+            ("", "is empty"),
         ] {
             let problem = problem(vec![("url", text(url))]);
             assert!(problem.contains(wanted), "{url}: {problem}");

@@ -247,9 +247,10 @@ impl Drop for Broker {
 
 /// Two free ports in a row: a broker's and its controller's.
 fn free_pair() -> u16 {
-    (0..100)
-        .map(|_| answerback_testkit::daemon::free_address().port())
-        .find(|port| std::net::TcpListener::bind(("127.0.0.1", port + 1)).is_ok())
+    let port = || answerback_testkit::daemon::free_address().port();
+    std::iter::repeat_with(|| (port(), port()))
+        .take(100)
+        .find_map(|(first, second)| (second == first + 1).then_some(first))
         .expect("two free ports in a row")
 }
 

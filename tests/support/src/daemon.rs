@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -308,9 +309,22 @@ impl Drop for Daemon {
     }
 }
 
-/// A loopback address that was free a moment ago.
+/// The ports that tests choose from: below those that the system gives to whoever asks for any, so
+/// that no connection and no other listener takes one between being chosen and being used.
+const PORTS: std::ops::Range<u32> = 10_000..32_000;
+
+/// A loopback address that is free, and that this process is given once.
 #[must_use]
 pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("a bound listener has an address")
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let some = PORTS.end - PORTS.start;
+    for _ in 0..some {
+        // Test binaries that run at the same time begin at different places.
+        let at = (std::process::id() % 1_000) * 22 + GIVEN.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(PORTS.start + at % some).expect("a port has sixteen bits");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return SocketAddr::from(([127, 0, 0, 1], port));
+        }
+    }
+    panic!("no port from {} to {} is free", PORTS.start, PORTS.end);
 }

@@ -39,6 +39,7 @@ use super::{
 use answerback_contract::{TenantId, Time};
 use answerback_core::{AnswerRequest, Destination, OutboxId, Publish, Rules, Wait, WaitId};
 use async_trait::async_trait;
+use checkpoint::Checkpointer;
 use destinations::DestinationId;
 use fail::{Done, Fail};
 use open::FileLock;
@@ -108,7 +109,10 @@ impl SqliteStore {
         })?);
         let checkpoint = match &path {
             None => None,
-            Some(path) => Some(start_checkpointer(open::checkpointer(path).map_err(refused)?)?),
+            Some(path) => {
+                let conn = open::checkpointer(path).map_err(refused)?;
+                Some(Checkpointer::start(conn).map_err(OpenError::Thread)?)
+            }
         };
         let group = || match &path {
             None => Readers::ThroughWriter,
@@ -237,15 +241,6 @@ impl SqliteStore {
         let woken = if queued > 0 { vec![destination] } else { Vec::new() };
         Ok(Retried::Queued(queued, woken))
     }
-}
-
-fn start_checkpointer(conn: Connection) -> Result<std::sync::mpsc::SyncSender<()>, OpenError> {
-    let (wake, woken) = std::sync::mpsc::sync_channel(1);
-    std::thread::Builder::new()
-        .name("store-checkpoint".to_owned())
-        .spawn(move || checkpoint::run(&conn, &woken))
-        .map_err(OpenError::Thread)?;
-    Ok(wake)
 }
 
 #[async_trait]

@@ -5,13 +5,13 @@
 //! more share an fsync. What fails for all (a full disk) is answered to all, and the next batch
 //! tries again; what fails for one is found by trying one by one, so that it harms no other.
 
+use super::checkpoint::Checkpointer;
 use super::fail::{Done, Fail};
 use super::unit::{Shared, Unit};
 use crate::store::{StoreError, StoreResult};
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use tokio::sync::{mpsc, oneshot};
 
 /// At most so many pieces of work a transaction, and waiting for the writer.
@@ -90,8 +90,8 @@ pub(super) struct Writer {
     pub(super) conn: Connection,
     pub(super) reopen: Reopen,
     pub(super) shared: Arc<Shared>,
-    /// Wakes the checkpointer.
-    pub(super) checkpoint: Option<SyncSender<()>>,
+    /// Moves what is committed into the file; a store in memory has none.
+    pub(super) checkpoint: Option<Checkpointer>,
     pub(super) rows_at_checkpoint: u64,
     pub(super) bytes_since_checkpoint: usize,
     pub(super) page_limit: Option<u32>,
@@ -131,6 +131,9 @@ impl Writer {
                 // A panic is the asker's alone: its channel closes and it is told.
                 let _ = catch_unwind(AssertUnwindSafe(|| look(&self.conn)));
             }
+        }
+        if let Some(checkpointer) = self.checkpoint.take() {
+            checkpointer.end();
         }
         if self.reopen.is_some() {
             let _ = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -194,7 +197,7 @@ impl Writer {
     }
 
     fn wake_checkpointer(&mut self, bytes: usize) {
-        let Some(wake) = &self.checkpoint else { return };
+        let Some(checkpointer) = &self.checkpoint else { return };
         let rows = self.conn.total_changes();
         self.bytes_since_checkpoint += bytes;
         if rows.saturating_sub(self.rows_at_checkpoint) >= CHECKPOINT_ROWS
@@ -202,8 +205,7 @@ impl Writer {
         {
             self.rows_at_checkpoint = rows;
             self.bytes_since_checkpoint = 0;
-            // Full means that it is awake already.
-            let _ = wake.try_send(());
+            checkpointer.wake();
         }
     }
 }

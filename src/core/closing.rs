@@ -150,7 +150,7 @@ pub(crate) fn delivery_of(
     (Op::Send { wait: at, send }, note)
 }
 
-/// Queues an event for every announcer that is told of it.
+/// Records an event and queues it for every announcer that is told of it.
 #[expect(clippy::too_many_arguments, reason = "plain data, all of it needed, named at the callers")]
 pub(crate) fn announce(
     ops: &mut Vec<Op>,
@@ -164,6 +164,7 @@ pub(crate) fn announce(
 ) {
     // One event, one id, whoever is told of it; the created event is the envelope's own.
     let event_id = (event != Event::Created).then(ids);
+    ops.push(Op::Record { wait: at, event, event_id: event_id.clone(), at: now });
     for announcer in rules.announcers_for(tenant, envelope, event) {
         let order = announcer
             .ordered

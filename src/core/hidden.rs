@@ -120,6 +120,13 @@ impl Debug for Op {
             Self::Resent { wait, resends } => {
                 f.debug_struct("Resent").field("wait", wait).field("resends", resends).finish()
             }
+            Self::Record { wait, event, event_id, at } => f
+                .debug_struct("Record")
+                .field("wait", wait)
+                .field("event", event)
+                .field("event_id", event_id)
+                .field("at", at)
+                .finish(),
             Self::Send { wait, send } => {
                 f.debug_struct("Send").field("wait", wait).field("send", send).finish()
             }

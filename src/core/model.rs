@@ -322,6 +322,18 @@ pub enum Op {
         /// The new count.
         resends: u32,
     },
+    /// Note what happened to a wait, for those who follow all that happens: once an event, before
+    /// the messages that tell of it.
+    Record {
+        /// To which wait.
+        wait: WaitRef,
+        /// What happened.
+        event: Event,
+        /// The id that the messages have too; `None` for the envelope's own.
+        event_id: Option<EventId>,
+        /// When it happened.
+        at: Time,
+    },
     /// Queue a message.
     Send {
         /// Of which wait.

@@ -281,6 +281,16 @@ fn check_invariants(before: &[Wait], before_outbox: &[Queued], store: &Interpret
         }
     }
     for wait in store.waits() {
+        let events: Vec<_> =
+            store.events().iter().filter(|e| e.wait == wait.id).map(|e| e.event).collect();
+        let end = match wait.state {
+            WaitState::Completed => Some(Event::Answered),
+            WaitState::TimedOut => Some(Event::TimedOut),
+            WaitState::Cancelled => Some(Event::Cancelled),
+            WaitState::Pending | WaitState::Open | WaitState::Unused => None,
+        };
+        let expected: Vec<_> = std::iter::once(Event::Created).chain(end).collect();
+        assert_eq!(events, expected, "each event is recorded once");
         let told = created.iter().filter(|((id, _), _)| *id == wait.id).collect::<Vec<_>>();
         // Late already when it was asked: announced to nobody.
         let stillborn = wait.closed_at == Some(wait.created_at)

@@ -170,7 +170,12 @@ fn open(
         answer,
         note,
     }));
-    if !past {
+    if past {
+        // Announced to nobody, but it happened.
+        for (event, event_id) in [(Event::Created, None), (Event::TimedOut, Some(ids()))] {
+            ops.push(Op::Record { wait: WaitRef::Opened, event, event_id, at: now });
+        }
+    } else {
         announce(
             &mut ops,
             &publish.tenant,

@@ -7,7 +7,8 @@ use crate::{
     answer, cancel, deadline, message, publish as publishing,
 };
 use answerback_contract::{
-    Bytes, DedupeRest, EventId, Generation, Message, QuestionId, TenantId, ThreadId, Time,
+    Bytes, DedupeRest, Event, EventId, Generation, Message, QuestionId, TenantId, ThreadId, Time,
+    WaitState,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,12 +29,26 @@ pub struct Queued {
     pub state: OutboxState,
 }
 
+/// Something that happened to a wait.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    /// Which wait.
+    pub wait: WaitId,
+    /// What.
+    pub event: Event,
+    /// Its id; `None` for the envelope's own.
+    pub event_id: Option<EventId>,
+    /// When.
+    pub at: Time,
+}
+
 /// The least store: everything in memory, one caller, nothing ever forgotten.
 pub struct Interpreter {
     rules: Rules,
     waits: Vec<Wait>,
     seen: BTreeSet<(TenantId, ThreadId, QuestionId, EventId)>,
     outbox: Vec<Queued>,
+    events: Vec<Recorded>,
     minted: u64,
 }
 
@@ -41,7 +56,14 @@ impl Interpreter {
     /// Empty.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
-        Self { rules, waits: Vec::new(), seen: BTreeSet::new(), outbox: Vec::new(), minted: 0 }
+        Self {
+            rules,
+            waits: Vec::new(),
+            seen: BTreeSet::new(),
+            outbox: Vec::new(),
+            events: Vec::new(),
+            minted: 0,
+        }
     }
 
     /// What it decides by.
@@ -60,6 +82,12 @@ impl Interpreter {
     #[must_use]
     pub fn outbox(&self) -> &[Queued] {
         &self.outbox
+    }
+
+    /// Everything that happened, in order.
+    #[must_use]
+    pub fn events(&self) -> &[Recorded] {
+        &self.events
     }
 
     /// Takes a question in.
@@ -240,17 +268,50 @@ impl Interpreter {
                     }
                     wait.resends = resends;
                 }
+                Op::Record { wait, event, event_id, at } => {
+                    let wait = referred(wait, opened)?;
+                    self.record(Recorded { wait, event, event_id, at })?;
+                }
                 Op::Send { wait, send } => {
-                    let wait = match wait {
-                        WaitRef::Existing(wait) => wait,
-                        WaitRef::Opened => opened.ok_or("a message of no wait")?,
-                    };
+                    let wait = referred(wait, opened)?;
+                    self.check_told(wait, &send)?;
                     let id = OutboxId(i64::try_from(self.outbox.len()).unwrap_or(i64::MAX));
                     self.outbox.push(Queued { id, wait, send, state: OutboxState::Queued });
                 }
             }
         }
         Ok(outcome)
+    }
+
+    /// Takes an event down that fits where its wait stands and what happened to it before.
+    fn record(&mut self, recorded: Recorded) -> Step<()> {
+        let Recorded { wait, event, .. } = &recorded;
+        let state = self.wait(*wait)?.state;
+        let before: Vec<_> =
+            self.events.iter().filter(|e| e.wait == *wait).map(|e| e.event).collect();
+        let fits = match event {
+            Event::Created => before.is_empty(),
+            Event::Answered => before == [Event::Created] && state == WaitState::Completed,
+            Event::TimedOut => before == [Event::Created] && state == WaitState::TimedOut,
+            Event::Cancelled => before == [Event::Created] && state == WaitState::Cancelled,
+            Event::Reminder => false,
+        };
+        if !fits || recorded.event_id.is_some() != (*event != Event::Created) {
+            return Err(format!("{recorded:?} after {before:?} of a wait that is {state}"));
+        }
+        self.events.push(recorded);
+        Ok(())
+    }
+
+    /// What announcers are told of was recorded, under the same id.
+    fn check_told(&self, wait: WaitId, send: &Send) -> Step<()> {
+        let is_it = |e: &Recorded| {
+            (e.wait, e.event, &e.event_id, e.at) == (wait, send.event, &send.event_id, send.at)
+        };
+        if send.destination.is_announcer() && !self.events.iter().any(is_it) {
+            return Err(format!("{send:?} tells of what was not recorded"));
+        }
+        Ok(())
     }
 
     fn open(&mut self, wait: NewWait) -> Step<WaitId> {
@@ -304,6 +365,13 @@ impl Interpreter {
 
     fn wait_mut(&mut self, id: WaitId) -> Step<&mut Wait> {
         self.waits.iter_mut().find(|w| w.id == id).ok_or_else(|| format!("no wait {id:?}"))
+    }
+}
+
+fn referred(wait: WaitRef, opened: Option<WaitId>) -> Step<WaitId> {
+    match wait {
+        WaitRef::Existing(wait) => Ok(wait),
+        WaitRef::Opened => opened.ok_or_else(|| "something of no wait".to_owned()),
     }
 }
 

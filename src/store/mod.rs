@@ -20,6 +20,7 @@ use answerback_core::{
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Why an operation did not happen. Nothing of it has.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -314,6 +315,78 @@ pub struct Retention {
     pub replies: Duration,
 }
 
+/// A place in the order in which events were committed: 1, 2, and so on, with gaps. None is ever
+/// given twice, and whoever has read up to one misses nothing that is committed later.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place(pub i64);
+
+impl Place {
+    /// Before every event.
+    pub const START: Self = Self(0);
+}
+
+/// Which events to read on, oldest first.
+#[derive(Clone, Debug)]
+pub struct FeedRequest {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of this thread only.
+    pub thread_id: Option<ThreadId>,
+    /// After this place.
+    pub after: Place,
+    /// At most so many.
+    pub limit: usize,
+    /// At most about so many bytes of envelopes, but one event at least.
+    pub bytes: usize,
+}
+
+/// Something that happened to a wait.
+#[derive(Clone, Debug)]
+pub struct FeedEvent {
+    /// Its place among all events.
+    pub place: Place,
+    /// What: created, answered, timed out or cancelled, each once a wait at most.
+    pub event: Event,
+    /// The id it was announced under; `None` for the envelope's own.
+    pub event_id: Option<EventId>,
+    /// When it happened.
+    pub at: Time,
+    /// The wait as it stands now.
+    pub wait: Arc<Wait>,
+}
+
+/// Events in the order in which they were committed. Few that fit among many that do not may give
+/// less than the limit, even nothing, and a place to go on from.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    /// What was found, oldest first.
+    pub events: Vec<FeedEvent>,
+    /// All up to here was looked at.
+    pub next: Place,
+    /// There may be more after it already.
+    pub more: bool,
+}
+
+/// Which waits something happened to, of all tenants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The waits, in the order of their events; one may stand there twice.
+    pub waits: Vec<WaitId>,
+    /// All up to here was looked at.
+    pub next: Place,
+    /// There may be more after it already.
+    pub more: bool,
+}
+
+/// What there is to know of other daemons that write the same store.
+#[derive(Clone, Debug)]
+pub struct Others {
+    /// Look at least so often for what they did: hints may be lost.
+    pub look_every: Duration,
+    /// Changes when another daemon says that it committed something.
+    pub hints: watch::Receiver<u64>,
+}
+
 /// A store. Cheap to share; every method may be called from many tasks at once.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -386,6 +459,20 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets what is old; `limit` waits at most. Gives how many were forgotten.
     async fn purge(&self, retention: Retention, limit: usize, now: Time) -> StoreResult<u64>;
+
+    /// Reads events on from a place. Those of forgotten waits are gone.
+    async fn feed(&self, request: FeedRequest) -> StoreResult<Feed>;
+
+    /// The place of the newest event that is committed.
+    async fn feed_end(&self) -> StoreResult<Place>;
+
+    /// Says which waits something happened to after a place, of `limit` events at most.
+    async fn moved(&self, after: Place, limit: usize) -> StoreResult<Moved>;
+
+    /// What there is to know of other daemons; `None` when the store is this daemon's alone.
+    fn others(&self) -> Option<Others> {
+        None
+    }
 
     /// Writes and reads something, to know that the store works.
     async fn probe(&self, now: Time) -> StoreResult<()>;

@@ -10,8 +10,8 @@ use answerback::core::{
 };
 use answerback::store::sqlite::{Location, Mint, SqliteOptions, SqliteStore};
 use answerback::store::{
-    Found, LeaseRequest, OutboxFilter, OutboxRow, Published, Settled, Settlement, Store,
-    WaitFilter, WaitQuery,
+    FeedEvent, FeedRequest, Found, LeaseRequest, OutboxFilter, OutboxRow, Place, Published,
+    Settled, Settlement, Store, WaitFilter, WaitQuery,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -293,6 +293,31 @@ pub(crate) async fn waits(store: &dyn Store) -> Vec<(String, u32, WaitState)> {
     waits.reverse();
     let short = |w: &Arc<Wait>| (w.question_id.as_str().to_owned(), w.generation.get(), w.state);
     waits.iter().map(short).collect()
+}
+
+/// The default tenant's events after a place, as many as asked for.
+pub(crate) fn feed_request(thread_id: Option<&str>, after: Place, limit: usize) -> FeedRequest {
+    FeedRequest {
+        tenant: tenant(),
+        thread_id: thread_id.map(thread),
+        after,
+        limit,
+        bytes: 64 << 20,
+    }
+}
+
+/// Every event there is, of a thread or of all, oldest first.
+pub(crate) async fn feed(store: &dyn Store, thread_id: Option<&str>) -> Vec<FeedEvent> {
+    let mut events = Vec::new();
+    let mut after = Place::START;
+    loop {
+        let feed = store.feed(feed_request(thread_id, after, 1_000)).await.unwrap();
+        events.extend(feed.events);
+        after = feed.next;
+        if !feed.more {
+            return events;
+        }
+    }
 }
 
 /// The newest wait of a question.

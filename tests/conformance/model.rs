@@ -4,14 +4,16 @@
 //! and no cache. What is tried here is the store's own part: identities, dedupe keys, order,
 //! leases, withdrawals, counts.
 
-use crate::kit::{announcer, any_wait, ask, open, outbox, route, tenant};
-use answerback::contract::{DedupeRest, Event, EventId, Generation, Time, WaitState};
+mod plain;
+
+use crate::kit::{announcer, any_wait, ask, feed, open, outbox, route, tenant};
+use answerback::contract::{EventId, Generation, Time, WaitState};
 use answerback::core::{
-    self, AnswerOutcome, Destination, Name, Op, OutboxId, OutboxState, Publish, PublishOutcome,
-    RouteRule, Rules, Wait, WaitId, WaitRef,
+    self, AnswerOutcome, Destination, Name, OutboxId, OutboxState, RouteRule, Rules, Wait, WaitId,
 };
 use answerback::store::sqlite::{Location, SqliteStore};
 use answerback::store::{LeaseRequest, Retried, Retry, Settled, Settlement, Store};
+use plain::Model;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -75,242 +77,6 @@ fn destination(n: u8) -> Destination {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Message {
-    wait: i64,
-    destination: Destination,
-    event: Event,
-    order: Option<i64>,
-    state: OutboxState,
-    /// Queued, and none of its order is before it.
-    ready: bool,
-    due: Time,
-    attempts: u32,
-}
-
-#[derive(Clone, Debug)]
-struct Held {
-    id: usize,
-    lease: u64,
-    destination: Destination,
-    order: Option<i64>,
-    until: Time,
-}
-
-/// Numbers are positions plus one.
-struct Model {
-    rules: Rules,
-    now: Time,
-    waits: Vec<Wait>,
-    events: BTreeSet<(String, String, String)>,
-    messages: Vec<Message>,
-    held: Vec<Held>,
-}
-
-impl Model {
-    fn newest(&self, thread: &str, question: &str) -> Option<&Wait> {
-        self.waits
-            .iter()
-            .rev()
-            .find(|w| w.thread_id.as_str() == thread && w.question_id.as_str() == question)
-    }
-
-    fn publish(&mut self, asked: &Publish) -> (PublishOutcome, DedupeRest) {
-        let (thread, question) = (asked.envelope.thread_id(), asked.envelope.question_id());
-        let seen = (
-            thread.as_str().to_owned(),
-            question.as_str().to_owned(),
-            asked.event_id.as_str().to_owned(),
-        );
-        let newest = self.newest(thread.as_str(), question.as_str()).cloned();
-        let is_waiting = |(n, m): &(usize, &Message)| {
-            newest.as_ref().is_some_and(|wait| wait.id.0 == m.wait)
-                && m.state == OutboxState::Queued
-                && !m.destination.is_announcer()
-                && !self.held.iter().any(|held| held.id == *n)
-        };
-        let waiting: Vec<Destination> = self
-            .messages
-            .iter()
-            .enumerate()
-            .filter(is_waiting)
-            .map(|(_, m)| m.destination.clone())
-            .collect();
-        let (outcome, ops) = core::publish::decide(
-            newest.as_ref(),
-            self.events.contains(&seen),
-            &waiting,
-            asked,
-            &self.rules,
-            self.now,
-            &mut crate::kit::fresh_event_id,
-        )
-        .unwrap();
-        self.events.insert(seen);
-        self.carry_out(ops);
-        let newest = self.newest(thread.as_str(), question.as_str()).unwrap();
-        (outcome, newest.rest.clone())
-    }
-
-    fn carry_out(&mut self, ops: Vec<Op>) {
-        let mut opened = None;
-        for op in ops {
-            match op {
-                Op::Open(new) => {
-                    let id = WaitId(i64::try_from(self.waits.len()).unwrap() + 1);
-                    let rest = (1..)
-                        .map(|n| DedupeRest::choice(&new.question_id, n))
-                        .find(|rest| self.waits.iter().all(|w| w.rest != *rest))
-                        .unwrap();
-                    opened = Some(id);
-                    self.waits.push(Wait {
-                        id,
-                        rest,
-                        tenant: new.tenant,
-                        thread_id: new.thread_id,
-                        question_id: new.question_id,
-                        generation: new.generation,
-                        run_id: new.run_id,
-                        state: new.state,
-                        envelope: new.envelope,
-                        taken_over: None,
-                        event_id: new.event_id,
-                        created_at: new.created_at,
-                        expires_at: new.expires_at,
-                        closed_at: new.closed_at,
-                        answer: new.answer,
-                        resends: 0,
-                        note: new.note,
-                    });
-                }
-                Op::Close { wait, state, at, answer, note } => {
-                    let kept = self.wait_mut(wait);
-                    kept.state = state;
-                    kept.closed_at = Some(at);
-                    kept.answer = answer;
-                    kept.note = note.or(kept.note.take());
-                    for n in 0..self.messages.len() {
-                        let message = &self.messages[n];
-                        if message.wait == wait.0 && message.event.ends_with_the_wait() {
-                            self.leave_queue(n, OutboxState::Withdrawn);
-                        }
-                    }
-                }
-                Op::TakeOver { wait, envelope } => {
-                    self.wait_mut(wait).taken_over = Some(envelope);
-                }
-                Op::Remember { .. } => {}
-                Op::Resent { wait, resends } => self.wait_mut(wait).resends = resends,
-                Op::Send { wait, send } => {
-                    let wait = match wait {
-                        WaitRef::Existing(wait) => wait,
-                        WaitRef::Opened => opened.unwrap(),
-                    };
-                    let order = send.order.map(|key| key.0);
-                    self.messages.push(Message {
-                        wait: wait.0,
-                        destination: send.destination,
-                        event: send.event,
-                        order,
-                        state: OutboxState::Queued,
-                        ready: !self.has_queued(order),
-                        due: send.at,
-                        attempts: 0,
-                    });
-                }
-            }
-        }
-    }
-
-    fn wait_mut(&mut self, id: WaitId) -> &mut Wait {
-        &mut self.waits[usize::try_from(id.0).unwrap() - 1]
-    }
-
-    fn has_queued(&self, order: Option<i64>) -> bool {
-        order.is_some()
-            && self.messages.iter().any(|m| m.state == OutboxState::Queued && m.order == order)
-    }
-
-    /// Ends a queued message; the oldest of its order that is left comes next.
-    fn leave_queue(&mut self, n: usize, state: OutboxState) {
-        if self.messages[n].state != OutboxState::Queued {
-            return;
-        }
-        let (order, was_ready) = (self.messages[n].order, self.messages[n].ready);
-        self.messages[n].state = state;
-        self.messages[n].ready = false;
-        let of_order = |m: &&mut Message| m.state == OutboxState::Queued && m.order == order;
-        if order.is_some()
-            && was_ready
-            && let Some(next) = self.messages.iter_mut().find(of_order)
-        {
-            next.ready = true;
-        }
-    }
-
-    /// What a lane must be given: due, first in order, not out, the longest due first.
-    fn lease(&mut self, to: &Destination, limit: usize) -> Vec<usize> {
-        self.held.retain(|held| held.destination != *to || held.until > self.now);
-        let mut due: Vec<(Time, usize)> = Vec::new();
-        for (n, message) in self.messages.iter().enumerate() {
-            let queued = message.ready && message.destination == *to && message.due <= self.now;
-            if queued && !self.held.iter().any(|held| held.id == n) {
-                due.push((message.due, n));
-            }
-        }
-        due.sort_unstable();
-        let mut given = Vec::new();
-        for (_, n) in due {
-            let order = self.messages[n].order;
-            let out = |held: &Held| held.order == order && held.until > self.now;
-            if given.len() < limit && !(order.is_some() && self.held.iter().any(out)) {
-                let until = self.now.after(HOLD);
-                self.held.push(Held { id: n, lease: 0, destination: to.clone(), order, until });
-                given.push(n);
-            }
-        }
-        given
-    }
-
-    fn settle(&mut self, id: usize, lease: u64, how: &Settled) {
-        let at = self.held.iter().position(|held| held.id == id && held.lease == lease);
-        let message = &mut self.messages[id];
-        let queued = message.state == OutboxState::Queued;
-        if message.state == OutboxState::Withdrawn && *how == Settled::Delivered {
-            message.state = OutboxState::Delivered;
-            message.attempts += 1;
-        }
-        let Some(at) = at else { return };
-        self.held.remove(at);
-        if !queued {
-            return;
-        }
-        if *how != Settled::Released {
-            message.attempts += 1;
-        }
-        match how {
-            Settled::Delivered => self.leave_queue(id, OutboxState::Delivered),
-            Settled::Dead { .. } => self.leave_queue(id, OutboxState::Dead),
-            Settled::RetryAt { at, .. } => message.due = *at,
-            Settled::Released => {}
-        }
-    }
-
-    fn retry(&mut self, n: usize) -> bool {
-        let Some(message) = self.messages.get(n) else { return false };
-        let over = self.waits[usize::try_from(message.wait).unwrap() - 1].state.is_over();
-        if message.state != OutboxState::Dead || (message.event.ends_with_the_wait() && over) {
-            return false;
-        }
-        let ready = !self.has_queued(message.order);
-        let now = self.now;
-        let message = &mut self.messages[n];
-        (message.state, message.ready, message.due, message.attempts) =
-            (OutboxState::Queued, ready, now, 0);
-        true
-    }
-}
-
 /// The store and the model, side by side.
 struct Both {
     location: Location,
@@ -330,6 +96,7 @@ impl Both {
             events: BTreeSet::new(),
             messages: Vec::new(),
             held: Vec::new(),
+            feed: Vec::new(),
         };
         let store = open(location.clone(), rules());
         Self { location, store, model, leases: Vec::new() }
@@ -505,6 +272,9 @@ impl Both {
         for wait in waits {
             assert_eq!(*wait, *self.wait_as_modelled(wait.id, &wait));
         }
+        let told = feed(&self.store, None).await;
+        let told: Vec<_> = told.iter().map(|e| (e.wait.id.0, e.event, e.at)).collect();
+        assert_eq!(told, self.model.feed);
         let rows = outbox(&self.store).await;
         assert_eq!(rows.len(), self.model.messages.len());
         let mut depths = BTreeMap::new();

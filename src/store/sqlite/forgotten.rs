@@ -209,6 +209,7 @@ impl Unit<'_> {
         for row in queued {
             self.left_queue(row)?;
         }
+        self.conn.prepare_cached("DELETE FROM events WHERE wait = ?1")?.execute([id])?;
         self.conn.prepare_cached("DELETE FROM publishes WHERE wait = ?1")?.execute([id])?;
         self.conn.prepare_cached("DELETE FROM waits WHERE id = ?1")?.execute([id])?;
         Ok(())

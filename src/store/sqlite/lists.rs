@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// At most so many threads are named to whoever meant one of them.
 const MOST_THREADS: i64 = 100;
 /// How many rows one read looks at, so that others get their turn between two.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 /// How many rows a list looks at before it gives what it found, and a cursor.
 pub(super) const MOST_LOOKED_AT: usize = 20_000;
 
@@ -228,7 +228,7 @@ fn ids(conn: &Connection, sql: &str, values: Vec<Value>) -> Done<Vec<i64>> {
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-fn sql_limit(most: usize) -> i64 {
+pub(super) fn sql_limit(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
 }
 

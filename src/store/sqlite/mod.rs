@@ -5,7 +5,7 @@
 //! * What is leased is known in memory only ([`lanes`]), since one process has the file, which a
 //!   lock beside it ensures ([`open`]).
 //! * Decisions are the core's; [`unit`] carries them out. [`waits`], [`outbox`], [`lease`],
-//!   [`lists`] and [`forgotten`] are the operations.
+//!   [`lists`], [`events`] and [`forgotten`] are the operations.
 //!
 //! Invariants of the file: of an order key at most one message is in state "due", and there is one
 //! when any is queued; a dedupe key belongs to one wait of a tenant, dead or alive; ids are never
@@ -14,6 +14,7 @@
 mod checkpoint;
 mod depths;
 mod destinations;
+mod events;
 mod fail;
 mod forgotten;
 mod lanes;
@@ -32,9 +33,9 @@ pub use open::{Location, OpenError};
 pub use unit::Mint;
 
 use super::{
-    Answered, Cancelled, Depth, Found, KeptReply, Lease, LeaseRequest, Listed, OutboxFilter,
-    OutboxRow, Published, Retention, Retried, Retry, Settlement, Store, StoreResult, TimedOut,
-    WaitFilter, WaitQuery,
+    Answered, Cancelled, Depth, Feed, FeedRequest, Found, KeptReply, Lease, LeaseRequest, Listed,
+    Moved, OutboxFilter, OutboxRow, Place, Published, Retention, Retried, Retry, Settlement, Store,
+    StoreResult, TimedOut, WaitFilter, WaitQuery,
 };
 use answerback_contract::{TenantId, Time};
 use answerback_core::{AnswerRequest, Destination, OutboxId, Publish, Rules, Wait, WaitId};
@@ -392,6 +393,37 @@ impl Store for SqliteStore {
         while self.write(0, move |unit| unit.forget_memories(retention, limit, now)).await? {}
         self.write(0, |unit| unit.give_back_pages()).await?;
         Ok(forgotten)
+    }
+
+    async fn feed(&self, request: FeedRequest) -> StoreResult<Feed> {
+        let (limit, mut bytes) = (request.limit.max(1), request.bytes);
+        let mut feed = Feed { events: Vec::new(), next: request.after, more: true };
+        let request = Arc::new(request);
+        let mut looked_at = 0;
+        // Several short reads, so that others get their turn between two.
+        while feed.more && feed.events.len() < limit && looked_at < lists::MOST_LOOKED_AT {
+            let (request, after) = (request.clone(), feed.next);
+            let (left, any) = (limit - feed.events.len(), !feed.events.is_empty());
+            let page = self
+                .read(move |conn| events::feed(conn, &request, after, left, bytes, any))
+                .await?;
+            bytes = bytes.saturating_sub(page.bytes);
+            looked_at += page.looked_at;
+            feed.events.extend(page.events);
+            (feed.next, feed.more) = (page.next, page.more);
+            if page.full {
+                break;
+            }
+        }
+        Ok(feed)
+    }
+
+    async fn feed_end(&self) -> StoreResult<Place> {
+        self.read(events::end).await
+    }
+
+    async fn moved(&self, after: Place, limit: usize) -> StoreResult<Moved> {
+        self.read(move |conn| events::moved(conn, after, limit)).await
     }
 
     async fn probe(&self, now: Time) -> StoreResult<()> {

@@ -24,7 +24,10 @@ const BUSY: Duration = Duration::from_secs(10);
 const STATEMENTS: usize = 64;
 
 /// The numbered steps of the schema, oldest first.
-const MIGRATIONS: [(&str, &str); 1] = [("V1__first", include_str!("migrations/V1__first.sql"))];
+const MIGRATIONS: [(&str, &str); 2] = [
+    ("V1__first", include_str!("migrations/V1__first.sql")),
+    ("V2__events", include_str!("migrations/V2__events.sql")),
+];
 
 /// Where the store is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 
 use super::depths::Depths;
 use super::destinations::{DestinationId, Destinations};
+use super::events;
 use super::fail::{Done, Fail};
 use super::lanes::{Lanes, Place};
 use super::rows::{self, BEHIND, DELIVERED, NEVER, READY, WITHDRAWN, wait_columns};
@@ -111,6 +112,14 @@ pub(super) struct Carried {
 }
 
 impl Carried {
+    /// The wait that an operation is about.
+    fn referred(&self, wait: WaitRef) -> Done<WaitId> {
+        match (wait, self.opened) {
+            (WaitRef::Existing(wait), _) | (WaitRef::Opened, Some((wait, _))) => Ok(wait),
+            (WaitRef::Opened, None) => Err(Fail::Corrupt("something of no wait".to_owned())),
+        }
+    }
+
     fn queued(&mut self, destination: DestinationId) {
         if !self.queued.contains(&destination) {
             self.queued.push(destination);
@@ -167,13 +176,12 @@ impl<'c> Unit<'c> {
                         .prepare_cached("UPDATE waits SET resends = ?2 WHERE id = ?1")?
                         .execute(params![wait.0, resends])?;
                 }
+                Op::Record { wait, event, event_id, at } => {
+                    let wait = carried.referred(*wait)?;
+                    events::record(self.conn, wait, *event, event_id.as_ref(), *at)?;
+                }
                 Op::Send { wait, send } => {
-                    let wait = match (*wait, carried.opened) {
-                        (WaitRef::Existing(wait), _) | (WaitRef::Opened, Some((wait, _))) => wait,
-                        (WaitRef::Opened, None) => {
-                            return Err(Fail::Corrupt("a message of no wait".to_owned()));
-                        }
-                    };
+                    let wait = carried.referred(*wait)?;
                     let due = self.due_at(wait, send)?;
                     let destination = self.queue(wait, send, due)?;
                     carried.queued(destination);

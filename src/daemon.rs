@@ -264,8 +264,8 @@ async fn purge(
 ///
 /// # Errors
 /// What keeps it from starting.
-pub async fn serve(config: &Config) -> Result<(), StartError> {
-    let daemon = Daemon::start(config, Arc::new(clock::SystemClock)).await?;
+pub async fn serve(config: &Config, clock: Arc<dyn Clock>) -> Result<(), StartError> {
+    let daemon = Daemon::start(config, clock).await?;
     tracing::info!(
         address = %daemon.address(),
         store = %config.store,

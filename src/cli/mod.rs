@@ -18,11 +18,13 @@ mod publish;
 mod serve;
 mod waits;
 
+use crate::clock::Clock;
 use crate::registry::Registry;
 use anyhow::Context as _;
 use clap::Parser;
 use exit::Failure;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Takes in the questions that agents ask, announces each through every channel, lets one answer win and brings it back.
 #[derive(Parser)]
@@ -45,15 +47,15 @@ enum Command {
 
 /// Reads the command line and does what it says. A wrong command line ends with status 2.
 #[must_use]
-pub fn run(registry: &Registry) -> ExitCode {
+pub fn run(registry: &Registry, clock: &Arc<dyn Clock>) -> ExitCode {
     // For every TLS of the process; an error only says that a provider is there already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    exit::end(carry_out(Arguments::parse().command, registry))
+    exit::end(carry_out(Arguments::parse().command, registry, clock))
 }
 
-fn carry_out(command: Command, registry: &Registry) -> Result<(), Failure> {
+fn carry_out(command: Command, registry: &Registry, clock: &Arc<dyn Clock>) -> Result<(), Failure> {
     match command {
-        Command::Serve(args) => serve::run(&args, registry),
+        Command::Serve(args) => serve::run(&args, registry, clock),
         Command::Check(args) => check::run(&args, registry),
         Command::Demo(args) => demo::run(&args),
         Command::Publish(args) => speak(publish::run(args)),

@@ -2,10 +2,12 @@
 
 use super::exit::Failure;
 use super::{config_file, output};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::registry::Registry;
 use crate::{daemon, telemetry};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Run the daemon until SIGTERM or ctrl-C
 #[derive(clap::Args)]
@@ -15,7 +17,11 @@ pub(crate) struct Serve {
     config: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Serve, registry: &Registry) -> Result<(), Failure> {
+pub(crate) fn run(
+    args: &Serve,
+    registry: &Registry,
+    clock: &Arc<dyn Clock>,
+) -> Result<(), Failure> {
     let config = config_file::read(args.config.as_deref(), registry).map_err(|error| {
         output::complain(&error.to_string());
         output::complain("error: the configuration cannot be used; nothing was started");
@@ -25,7 +31,9 @@ pub(crate) fn run(args: &Serve, registry: &Registry) -> Result<(), Failure> {
     tell(&config);
     let runtime = super::runtime(true)?;
     // Boxed: the future of a whole daemon is large.
-    runtime.block_on(Box::pin(daemon::serve(&config))).map_err(|error| Failure::Other(error.into()))
+    runtime
+        .block_on(Box::pin(daemon::serve(&config, Arc::clone(clock))))
+        .map_err(|error| Failure::Other(error.into()))
 }
 
 /// What the operator should know of the configuration though nothing is wrong.

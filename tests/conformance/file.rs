@@ -1,16 +1,19 @@
 //! What a file adds: it survives, is guarded, and fills up.
 
 use crate::kit::{
-    announcer, announcing, answer, ask, at, dead, delivered, fresh_event_id, lease, open_file,
-    open_with, outbox, retry_at, routed, secs, traffic, wait, waits,
+    announcer, announcing, answer, ask, at, dead, delivered, feed, fresh_event_id, lease,
+    open_file, open_with, outbox, retry_at, routed, secs, traffic, wait, waits,
 };
-use answerback::contract::WaitState;
+use answerback::contract::{Event, WaitState};
 use answerback::core::{AnswerOutcome, OutboxState, PublishOutcome, Rules};
 use answerback::store::sqlite::{Location, OpenError, SqliteOptions, SqliteStore};
-use answerback::store::{Depth, KeptReply, Retention, Settled, Settlement, Store, StoreError};
+use answerback::store::{
+    Depth, FeedEvent, KeptReply, Retention, Settled, Settlement, Store, StoreError,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tempfile::TempDir;
 
 fn try_open(path: &Path) -> Result<SqliteStore, OpenError> {
@@ -78,6 +81,70 @@ async fn everything_survives_a_restart() {
     let fresh = lease(&store, &announcer("a"), 9, at(5)).await;
     assert_eq!((fresh.len(), fresh[0].id), (1, a[0].id));
     store.close().await;
+}
+
+/// What the first version made.
+fn of_the_first_version(path: &Path, rows: &str) {
+    const FIRST: &str = include_str!("../../src/store/sqlite/migrations/V1__first.sql");
+    let mut file = rusqlite::Connection::open(path).unwrap();
+    let application = i32::from_be_bytes(*b"answ");
+    file.execute_batch(&format!(
+        "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA application_id = {application}; \
+         PRAGMA journal_mode = WAL;"
+    ))
+    .unwrap();
+    let first = [refinery::Migration::unapplied("V1__first", FIRST).unwrap()];
+    refinery::Runner::new(&first).run(&mut file).unwrap();
+    file.execute_batch(rows).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_goes_on_and_tells_of_what_is_still_asked() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    let created = at(0).millis();
+    let wait_of = |id: u32, question: &str, state: u32, closed: &str| {
+        format!(
+            "INSERT INTO waits (id, tenant, thread_id, question_id, generation, choice, state, \
+             event_id, created_at, closed_at, envelope) VALUES ({id}, 'default', 't', '{question}', \
+             1, 1, {state}, 'e{id}', {created} + {id}, {closed}, CAST('{{\"type\":\"wait.created\",\
+             \"thread_id\":\"t\",\"question_id\":\"{question}\",\"question\":\"sure?\"}}' AS BLOB));"
+        )
+    };
+    let rows = [
+        wait_of(3, "q3", 1, "NULL"),
+        wait_of(4, "q4", 4, &created.to_string()),
+        wait_of(7, "q7", 1, "NULL"),
+        "INSERT INTO destinations (id, kind, name) VALUES (1, 'announcer', 'a');\
+         INSERT INTO outbox (wait, destination, event, repeat, state, queued_at, next_attempt_at) \
+         VALUES (3, 1, 0, 0, 1, 0, 0), (7, 1, 0, 0, 1, 0, 0);"
+            .to_owned(),
+    ];
+    of_the_first_version(&path, &rows.concat());
+
+    let store = open_file(&path, announcing(&["a"]));
+    assert_eq!(waits(&store).await.len(), 3);
+    let told = |events: &[FeedEvent]| {
+        let short = |e: &FeedEvent| (e.wait.id.0, e.event, e.at, e.event_id.clone());
+        events.iter().map(short).collect::<Vec<_>>()
+    };
+    let before = [
+        (3, Event::Created, at(0).after(Duration::from_millis(3)), None),
+        (7, Event::Created, at(0).after(Duration::from_millis(7)), None),
+    ];
+    assert_eq!(told(&feed(&store, None).await), before);
+    assert_eq!(lease(&store, &announcer("a"), 9, at(1)).await.len(), 2);
+    let accepted = store.answer(answer("t", "q7", "1"), at(2)).await.unwrap();
+    assert_eq!(accepted.outcome, AnswerOutcome::Accepted);
+    let again = ask("t", "q3").event("e3").send(&store, at(2)).await;
+    assert!(matches!(again.outcome, PublishOutcome::Duplicate(_)));
+    let events = feed(&store, None).await;
+    assert_eq!(told(&events[..2]), before);
+    assert_eq!((events[2].wait.id.0, events[2].event, events.len()), (7, Event::Answered, 3));
+    store.close().await;
+    // Opened once more, nothing is filled in again.
+    let store = open_file(&path, announcing(&["a"]));
+    assert_eq!(told(&feed(&store, None).await), told(&events));
 }
 
 #[tokio::test]

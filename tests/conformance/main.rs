@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by it")]
 
 mod answering;
+mod feeding;
 mod file;
 mod forgetting;
 mod kit;
@@ -96,6 +97,18 @@ over_every_store! {
         waits_are_listed_newest_first_by_every_filter,
         pages_join_without_gap_or_overlap,
         the_outbox_is_listed_by_every_filter,
+    }
+    feeding {
+        events_stand_in_the_order_of_their_commits,
+        what_changes_nothing_is_no_event,
+        a_question_that_takes_anothers_place_tells_of_both,
+        what_comes_too_late_was_created_and_timed_out,
+        a_feed_is_of_one_tenant_and_of_one_thread_when_asked,
+        whoever_goes_on_from_anywhere_misses_nothing_and_gets_nothing_twice,
+        a_feed_is_bounded_by_bytes_too,
+        the_moved_waits_of_all_tenants_are_named,
+        forgotten_waits_are_out_of_the_feed_and_places_are_never_given_again,
+        a_reader_at_the_end_sees_everything_once_while_many_write,
     }
     forgetting {
         what_is_old_and_over_is_forgotten_the_rest_stays,

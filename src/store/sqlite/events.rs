@@ -51,7 +51,10 @@ pub(super) struct Page {
     pub(super) full: bool,
 }
 
-/// An event and, when it is wanted, its wait is worth reading.
+const WALK: &str =
+    "SELECT id, wait, event, at, event_id FROM events WHERE id > ?1 ORDER BY id LIMIT ?2";
+
+/// Reads an event's wait, if it is wanted.
 const LOOK_UP: &str = concat!(
     "SELECT ",
     wait_columns!(),
@@ -70,9 +73,7 @@ pub(super) fn feed(
 ) -> Done<Page> {
     let mut page =
         Page { events: Vec::new(), looked_at: 0, bytes: 0, next: after, more: false, full: false };
-    let mut events = conn.prepare_cached(
-        "SELECT id, wait, event, at, event_id FROM events WHERE id > ?1 ORDER BY id LIMIT ?2",
-    )?;
+    let mut events = conn.prepare_cached(WALK)?;
     let mut waits = conn.prepare_cached(LOOK_UP)?;
     let thread = request.thread_id.as_ref().map(ThreadId::as_str);
     let mut rows = events.query(params![after.0, sql_limit(PAGE)])?;
@@ -119,4 +120,26 @@ pub(super) fn moved(conn: &Connection, after: Place, limit: usize) -> Done<Moved
     }
     moved.more = moved.waits.len() >= limit;
     Ok(moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::open;
+    use rusqlite::params_from_iter;
+    use rusqlite::types::Value;
+
+    #[test]
+    fn the_feed_is_walked_by_places_and_waits_are_looked_up_by_ids() {
+        let conn = open::prepare_memory().unwrap();
+        let plan = |sql: &str| {
+            let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let blanks = vec![Value::Null; statement.parameter_count()];
+            let steps =
+                statement.query_map(params_from_iter(blanks), |row| row.get::<_, String>(3));
+            steps.unwrap().collect::<Result<Vec<_>, _>>().unwrap().join("\n")
+        };
+        assert_eq!(plan(WALK), "SEARCH events USING INTEGER PRIMARY KEY (rowid>?)");
+        assert_eq!(plan(LOOK_UP), "SEARCH w USING INTEGER PRIMARY KEY (rowid=?)");
+    }
 }

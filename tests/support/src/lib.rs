@@ -11,6 +11,8 @@ pub mod host;
 pub mod http;
 pub mod kafka;
 pub mod moto;
+pub mod postgres;
+pub mod proxy;
 pub mod receiver;
 mod serve;
 pub mod services;

@@ -14,6 +14,18 @@ pub fn aws() -> String {
     named("ANSWERBACK_TEST_AWS")
 }
 
+/// PostgreSQL, as the URL of a superuser.
+#[must_use]
+pub fn postgres() -> String {
+    named("ANSWERBACK_TEST_POSTGRES")
+}
+
+/// The same server through pgbouncer in transaction mode.
+#[must_use]
+pub fn pgbouncer() -> String {
+    named("ANSWERBACK_TEST_PGBOUNCER")
+}
+
 /// The Python interpreter that has agent-wait and LangGraph.
 #[must_use]
 pub fn python() -> String {

@@ -6,10 +6,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ulid::Ulid;
 
-/// Tells the time.
+/// Tells the time and gives chance: what no two runs share, but in a simulation.
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Time;
+
+    /// A number uniform over all of `u64`. The system's own, unless runs have to be
+    /// repeatable.
+    fn random(&self) -> u64 {
+        random()
+    }
 }
 
 /// The system's wall clock.
@@ -61,21 +67,23 @@ pub fn random() -> u64 {
 }
 
 /// A fresh ULID of this instant.
-///
 #[must_use]
 pub fn fresh_ulid(now: Time) -> String {
-    let millis = u64::try_from(now.millis()).unwrap_or(0);
-    let random = u128::from(random()) << 64 | u128::from(random());
-    Ulid::from_parts(millis, random).to_string()
+    ulid(now, u128::from(random()) << 64 | u128::from(random()))
 }
 
 /// A fresh event id of this instant.
 #[must_use]
-pub fn fresh_event_id(now: Time) -> EventId {
-    match EventId::new(&fresh_ulid(now)) {
+pub fn fresh_event_id(clock: &dyn Clock) -> EventId {
+    let random = u128::from(clock.random()) << 64 | u128::from(clock.random());
+    match EventId::new(&ulid(clock.now(), random)) {
         Ok(id) => id,
         Err(_) => unreachable!("26 letters and digits are an id"),
     }
+}
+
+fn ulid(at: Time, random: u128) -> String {
+    Ulid::from_parts(u64::try_from(at.millis()).unwrap_or(0), random).to_string()
 }
 
 #[cfg(test)]

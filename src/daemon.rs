@@ -78,7 +78,7 @@ pub fn open_store(
         StoreUrl::Sqlite(path) => Location::File(path.clone()),
         StoreUrl::Memory => Location::Memory,
     };
-    let mint = Arc::new(move || clock::fresh_event_id(clock.now()));
+    let mint = Arc::new(move || clock::fresh_event_id(&*clock));
     Ok(Arc::new(SqliteStore::open(SqliteOptions { location, rules, mint })?))
 }
 

@@ -2,7 +2,6 @@
 
 use super::outlet::{Outgoing, Outlet};
 use super::{Handle, Shared, batch};
-use crate::clock;
 use crate::metrics::LaneMetrics;
 use crate::store::{LeaseRequest, Settled, Settlement};
 use answerback_contract::{Attempt, Outcome, Rejection, Time};
@@ -445,7 +444,8 @@ impl Work {
     fn judge(&self, leased: &Leased, outcome: Outcome, now: Time) -> Settlement {
         let attempts = leased.attempts.saturating_add(1);
         let schedule = self.config.schedule;
-        let verdict = schedule.judge(&outcome, attempts, leased.queued_at, now, clock::random());
+        let verdict =
+            schedule.judge(&outcome, attempts, leased.queued_at, now, self.shared.clock.random());
         let error = match outcome {
             Outcome::Delivered => String::new(),
             Outcome::Retry { reason, .. } | Outcome::Rejected { reason, .. } => reason,

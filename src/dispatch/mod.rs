@@ -177,6 +177,7 @@ impl Shared {
 async fn sweep(shared: Arc<Shared>) {
     loop {
         tokio::select! {
+            biased;
             () = shared.stop.cancelled() => return,
             () = tokio::time::sleep(SWEEP) => {}
         }

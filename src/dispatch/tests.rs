@@ -90,7 +90,7 @@ fn rules(names: &[&str]) -> Arc<Rules> {
 }
 
 fn store(names: &[&str]) -> Arc<dyn Store> {
-    let mint = Arc::new(|| clock::fresh_event_id(SystemClock.now()));
+    let mint = Arc::new(|| clock::fresh_event_id(&SystemClock));
     let options = SqliteOptions { location: Location::Memory, rules: rules(names), mint };
     Arc::new(SqliteStore::open(options).unwrap())
 }
@@ -142,7 +142,7 @@ async fn publish(store: &Arc<dyn Store>, dispatcher: Option<&Dispatcher>, asked:
             r#"{{"type":"wait.created","thread_id":"{thread}","question_id":"{question}","question":1}}"#
         );
         let envelope = Envelope::parse(Bytes::from(text)).unwrap();
-        let event_id = clock::fresh_event_id(SystemClock.now());
+        let event_id = clock::fresh_event_id(&SystemClock);
         Publish { tenant: TenantId::default_tenant(), envelope, event_id }
     });
     let published = store.publish(batch.collect(), SystemClock.now()).await.unwrap();

@@ -89,7 +89,8 @@ impl Intake {
         let now = self.clock.now();
         let thread_id = envelope.thread_id().clone();
         let question_id = envelope.question_id().clone();
-        let event_id = envelope.event_id().cloned().unwrap_or_else(|| clock::fresh_event_id(now));
+        let event_id =
+            envelope.event_id().cloned().unwrap_or_else(|| clock::fresh_event_id(&*self.clock));
         let publish = Publish { tenant: tenant.clone(), envelope, event_id };
         let published = self.store.publish(vec![publish], now).await?;
         let Some(published) = published.into_iter().next() else {

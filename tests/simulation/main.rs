@@ -1,0 +1,3 @@
+//! Simulation.
+#[test]
+fn x() {}

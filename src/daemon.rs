@@ -32,6 +32,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     OpenStore(#[from] OpenError),
+    /// The store is one that this version cannot use.
+    #[error("store.url: {0} is not supported by this version; write sqlite:PATH")]
+    UnknownStore(&'static str),
     /// The store does not work.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -77,6 +80,7 @@ pub fn open_store(
     let location = match url {
         StoreUrl::Sqlite(path) => Location::File(path.clone()),
         StoreUrl::Memory => Location::Memory,
+        StoreUrl::Postgres(_) => return Err(StartError::UnknownStore("PostgreSQL")),
     };
     let mint = Arc::new(move || clock::fresh_event_id(&*clock));
     Ok(Arc::new(SqliteStore::open(SqliteOptions { location, rules, mint })?))

@@ -18,13 +18,15 @@ mod reading;
 mod secrets;
 mod sending;
 mod server;
+mod store;
 
 pub use auth::{ApiKey, Auth, MIN_KEY_BYTES, Require, Scope, Scopes, WebhookSecret};
 pub use destinations::{AnnouncerConfig, RouteConfig, RouteTo};
 pub use policies::{Links, LogFormat, Rate, Remind, Retention, Telemetry, Waits};
 pub use secrets::ProcessSecrets;
 pub use sending::{ReplyToConfig, Sending};
-pub use server::{Server, StoreUrl, Tls};
+pub use server::{Server, Tls};
+pub use store::{PostgresUrl, StoreUrl};
 
 use crate::registry::Registry;
 use answerback_contract::settings::{Place, Problem, SecretStore, Settings};
@@ -140,7 +142,7 @@ impl Config {
         check_openness(&read, &auth, &mut reading);
         destinations::read_sources(&mut root);
         let config = Self {
-            store: reading.section(&mut root, "store", server::read_store),
+            store: reading.section(&mut root, "store", store::read_store),
             waits: reading.section(&mut root, "waits", policies::read_waits),
             links: reading.section(&mut root, "links", policies::read_links),
             announcers: destinations::read_announcers(&mut root, &mut reading),

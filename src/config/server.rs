@@ -1,7 +1,6 @@
-//! `[server]` and `[store]`: where it listens and where it keeps what it knows.
+//! `[server]`: where it listens.
 
 use super::reading::{Reading, duration_to, parsed};
-use answerback_contract::ExposeSecret;
 use answerback_contract::settings::{Place, Settings, Value};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,24 +30,6 @@ pub struct Tls {
     pub cert_file: PathBuf,
     /// Its private key.
     pub key_file: PathBuf,
-}
-
-/// `[store]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// `sqlite:PATH`: one file, relative names from the working directory.
-    Sqlite(PathBuf),
-    /// `sqlite::memory:`: gone with the process; for tests.
-    Memory,
-}
-
-impl std::fmt::Display for StoreUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::Memory => f.write_str("sqlite::memory:"),
-        }
-    }
 }
 
 /// What `[server]` says, and where, for the rules that need the keys as well.
@@ -125,67 +106,9 @@ pub(super) fn networks(settings: &mut Settings, key: &'static str) -> Vec<IpNet>
     networks
 }
 
-pub(super) fn read_store(settings: &mut Settings, _: &mut Reading<'_>) -> StoreUrl {
-    let place = settings.place_of("url");
-    let here = settings.has("url");
-    let text = settings.string("url");
-    let secret_place = [settings.place_of("url_env"), settings.place_of("url_file")]
-        .into_iter()
-        .find(|p| *p != settings.place_of(""))
-        .unwrap_or(place.clone());
-    let secret = settings.secret("url_env", "url_file");
-    let (text, place) = match (text, secret) {
-        (_, Some(_)) if here => {
-            settings.problem("url", place, "stands beside url_env or url_file; keep one of them");
-            return StoreUrl::Memory;
-        }
-        (Some(text), None) => (text, place),
-        (_, Some(secret)) => (secret.expose_secret().to_owned(), secret_place),
-        (None, None) => return StoreUrl::Sqlite("answerback.db".into()),
-    };
-    match store_url(&text) {
-        Ok(store) => store,
-        Err(what) => {
-            settings.problem("url", place, what);
-            StoreUrl::Memory
-        }
-    }
-}
-
-/// The text itself stays out of the messages: it can hold a password.
-fn store_url(text: &str) -> Result<StoreUrl, String> {
-    const RIGHT: &str = "write sqlite:PATH, such as \"sqlite:answerback.db\"";
-    match text.split_once(':') {
-        Some(("sqlite", ":memory:")) => Ok(StoreUrl::Memory),
-        Some(("sqlite", path)) => {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            if path.is_empty() || path.contains(['?', '\0']) {
-                return Err(format!("names no file; {RIGHT}"));
-            }
-            Ok(StoreUrl::Sqlite(path.into()))
-        }
-        Some(("postgres" | "postgresql", _)) => {
-            Err(format!("PostgreSQL is not supported by this version; {RIGHT}"))
-        }
-        _ => Err(format!("is no store; {RIGHT}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_store_is_a_file_or_memory() {
-        assert_eq!(store_url("sqlite:a/b.db"), Ok(StoreUrl::Sqlite("a/b.db".into())));
-        assert_eq!(store_url("sqlite:///var/a.db"), Ok(StoreUrl::Sqlite("/var/a.db".into())));
-        assert_eq!(store_url("sqlite::memory:"), Ok(StoreUrl::Memory));
-        for bad in ["", "answerback.db", "sqlite:", "sqlite://", "mysql://x", "sqlite:a?mode=ro"] {
-            assert!(store_url(bad).unwrap_err().contains("sqlite:PATH"), "{bad}");
-        }
-        let postgres = store_url("postgres://user:s3cret@h/db").unwrap_err();
-        assert!(postgres.contains("not supported by this version") && !postgres.contains("s3cret"));
-    }
 
     #[test]
     fn a_public_url_loses_its_last_slash_only() {

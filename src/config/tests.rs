@@ -1,6 +1,7 @@
 //! Whole configurations: what is read, what is refused, and with which words.
 
 use super::*;
+use answerback_contract::ExposeSecret;
 use answerback_contract::settings::testing::MapSecrets;
 use answerback_contract::{
     Announcer, ConnectError, Connecting, Event, Field, Kind, Limits, Purpose, Target, async_trait,
@@ -73,6 +74,7 @@ fn secrets() -> Arc<MapSecrets> {
         ("file:tls.crt", "x"),
         ("file:tls.key", "x"),
         ("STORE", "postgres://u:s3cret@h/db"),
+        ("STORE_DIRECT", "postgres://u:s3cret@direct/db"),
     ];
     Arc::new(MapSecrets(pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()))
 }
@@ -340,8 +342,6 @@ match = { expr = "true" }
 [[routes]]
 name = "l"
 type = "lambda"
-[store]
-url = "postgres://u:s3cret@h/db"
 [telemetry]
 otlp_endpoint = "http://127.0.0.1:4318"
 "#;
@@ -356,7 +356,6 @@ otlp_endpoint = "http://127.0.0.1:4318"
             "announcers.a.include_link",
             "announcers.a.match.expr",
             "routes[0].type",
-            "store.url",
             "telemetry.otlp_endpoint",
         ]
     );
@@ -379,13 +378,40 @@ fn what_takes_effect_later_is_taken_and_told() {
 }
 
 #[test]
-fn a_store_by_a_secret_is_named_where_it_stands_and_not_shown() {
-    let p = problems("[store]\nurl_env = \"STORE\"\n");
-    assert_eq!(p.len(), 1);
-    assert!(p[0].starts_with("a.toml:2: store.url: PostgreSQL is not supported"), "{p:?}");
-    assert!(!p[0].contains("s3cret"));
-    let both = problems("[store]\nurl = \"sqlite:a\"\nurl_env = \"STORE\"\n");
-    assert!(both[0].contains("keep one of them"), "{both:?}");
+fn a_database_with_a_password_comes_by_a_secret_only() {
+    let config = load("[store]\nurl_env = \"STORE\"\nlisten_url_env = \"STORE_DIRECT\"\n");
+    let StoreUrl::Postgres(postgres) = &config.store else { panic!("{}", config.store) };
+    assert_eq!(postgres.url.expose_secret(), "postgres://u:s3cret@h/db");
+    let listen_url = postgres.listen_url.as_ref().unwrap();
+    assert_eq!(listen_url.expose_secret(), "postgres://u:s3cret@direct/db");
+    assert!(!format!("{config:?}").contains("s3cret"));
+    assert_eq!(load("[store]\nurl = \"postgres://u@h/db\"\n").store.to_string(), "postgres://h/db");
+    let by_variable = load_with("", &[("ANSWERBACK_STORE__URL", "postgres://u:s3cret@h/db")]);
+    assert_eq!(by_variable.unwrap().store.to_string(), "postgres://h/db");
+
+    for (text, what) in [
+        ("url = \"postgres://u:s3cret@h/db\"", "a.toml:2: store.url: a password must not"),
+        ("url = \"postgres://h/db?password=s3cret\"", "a.toml:2: store.url: a password must not"),
+        (
+            "url = \"postgres://h/db\"\nlisten_url = \"postgres://u:s3cret@h/db\"",
+            "a.toml:3: store.listen_url: a password must not stand in the configuration; put the whole URL into an environment variable and name it by listen_url_env, or",
+        ),
+        ("url_env = \"KEY\"", "a.toml:2: store.url_env: is no store"),
+        ("url = \"sqlite:a\"\nurl_env = \"STORE\"", "a.toml:2: store.url: stands beside"),
+        (
+            "listen_url = \"postgres://h/db\"",
+            "a.toml:2: store.listen_url: is only for a PostgreSQL",
+        ),
+        (
+            "url = \"postgres://h/db\"\nlisten_url = \"sqlite:a\"",
+            "a.toml:3: store.listen_url: is no PostgreSQL",
+        ),
+    ] {
+        let problems = problems(&format!("[store]\n{text}\n"));
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].starts_with(what), "{problems:?}");
+        assert!(!problems[0].contains("s3cret"), "{problems:?}");
+    }
 }
 
 /// What an operator sees of a file in which everything is wrong. The words are kept in a file:

@@ -161,9 +161,8 @@ async fn when_the_grace_is_over_it_ends_all_the_same_and_the_rest_is_sent_after_
 
 #[tokio::test]
 async fn a_second_daemon_on_the_same_file_is_refused_and_the_first_goes_on() {
-    let first = bare().start().await;
-    let url = format!("sqlite:{}", first.dir().join("answerback.db").display());
-    let second = bare().store(&url);
+    let first = bare().on_file().start().await;
+    let second = bare().sharing(first.setup());
     let config = second.write_config();
     let output = second.command(&["serve", "--config", config.to_str().unwrap()]).output();
     let output = tokio::time::timeout(answerback_testkit::PATIENCE, output).await.unwrap().unwrap();
@@ -186,11 +185,9 @@ async fn answers_and_questions_survive_a_restart_with_another_configuration() {
     daemon.api().post("/v1/answers", &answer("t1", "q1", json!(7))).await.expect(200);
     let elsewhere = webhook("new", &hook.url("/new"), QUICK);
     let route = http_route("host", &host.url("/"), QUICK);
-    let dir = daemon.dir().to_owned();
-    let store = format!("sqlite:{}", dir.join("answerback.db").display());
     let mut daemon = daemon;
     daemon.kill9().await;
-    let next = bare().store(&store).config(&elsewhere).config(&route).start().await;
+    let next = bare().sharing(daemon.setup()).config(&elsewhere).config(&route).start().await;
     // The old announcer is gone: its work is dead, and said to be retryable once it is back.
     let dead = all_of(next.api(), "/v1/announcements?state=dead").await;
     assert!(dead.iter().any(|r| r["reason"] == "announcer-removed"), "{dead:?}");
@@ -203,7 +200,6 @@ async fn answers_and_questions_survive_a_restart_with_another_configuration() {
     assert_eq!(host.next().await.json()["answer"], 8);
     let wait = next.api().get(&wait_path("t0", "q0")).await.expect(200).json();
     assert_eq!(wait["state"], "completed");
-    drop(daemon);
 }
 
 /// A broker of its own: the others' must not go down.

@@ -152,7 +152,7 @@ async fn when_files_may_not_grow_nothing_is_acknowledged_and_it_recovers_when_th
     ignoring_the_signal(&wrapper);
     let hook = Receiver::start().await;
     let setup = answerback_testkit::daemon::Setup::new(&wrapper);
-    let daemon = setup.config(&webhook("hook", &hook.url("/"), "")).start().await;
+    let daemon = setup.on_file().config(&webhook("hook", &hook.url("/"), "")).start().await;
     limit_files(&daemon, "2000000");
     check(daemon, &hook, async |daemon| limit_files(daemon, "unlimited")).await;
 }

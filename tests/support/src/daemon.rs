@@ -1,6 +1,7 @@
 //! The real daemon as a child process.
 
 use crate::http::Api;
+use crate::postgres::Database;
 use crate::waiting::PATIENCE;
 use bytes::Bytes;
 use http::Method;
@@ -9,19 +10,44 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
+
+/// The configuration names the store's URLs by these: they can hold a password.
+const STORE_URL: &str = "STORE_URL";
+const STORE_LISTEN_URL: &str = "STORE_LISTEN_URL";
+
+/// Where a daemon keeps what it knows.
+#[derive(Clone, Debug)]
+enum Store {
+    /// Whichever store the tests are run on, by `ANSWERBACK_TEST_STORE`: a fresh one.
+    Any(Arc<OnceLock<Database>>),
+    /// A file in the daemon's own directory.
+    File,
+    /// There, and what must live as long.
+    At(String, Option<Arc<OnceLock<Database>>>, Option<Arc<TempDir>>),
+}
+
+/// Whether the tests are run on PostgreSQL.
+fn on_postgres() -> bool {
+    match std::env::var("ANSWERBACK_TEST_STORE").as_deref() {
+        Err(_) | Ok("" | "sqlite") => false,
+        Ok("postgres") => true,
+        Ok(other) => panic!("ANSWERBACK_TEST_STORE is {other:?}; it may be sqlite or postgres"),
+    }
+}
 
 /// How to start one. Also what a restart repeats.
 #[derive(Clone, Debug)]
 pub struct Setup {
     binary: PathBuf,
     server: String,
-    store: Option<String>,
+    store: Store,
+    listen_url: Option<String>,
     tables: String,
     env: Vec<(String, String)>,
     key: Option<String>,
@@ -31,13 +57,15 @@ pub struct Setup {
 
 impl Setup {
     /// Of the binary that cargo built: `env!("CARGO_BIN_EXE_answerback")`. On a free loopback port,
-    /// with SQLite in a directory of its own.
+    /// with a directory and a store of its own: SQLite, or a PostgreSQL database where
+    /// `ANSWERBACK_TEST_STORE` is `postgres`.
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         Self {
             binary: binary.into(),
             server: String::new(),
-            store: None,
+            store: Store::Any(Arc::default()),
+            listen_url: None,
             tables: String::new(),
             env: Vec::new(),
             key: None,
@@ -53,11 +81,62 @@ impl Setup {
         self
     }
 
-    /// Another store URL.
+    /// The store at a URL.
     #[must_use]
     pub fn store(mut self, url: &str) -> Self {
-        self.store = Some(url.to_owned());
+        self.store = Store::At(url.to_owned(), None, None);
         self
+    }
+
+    /// SQLite in its own directory, whichever store the tests are run on: for what is about the file.
+    #[must_use]
+    pub fn on_file(mut self) -> Self {
+        self.store = Store::File;
+        self
+    }
+
+    /// The store of another.
+    #[must_use]
+    pub fn sharing(mut self, other: &Self) -> Self {
+        let (database, dir) = match &other.store {
+            Store::Any(database) => (Some(Arc::clone(database)), Some(Arc::clone(&other.dir))),
+            Store::File => (None, Some(Arc::clone(&other.dir))),
+            Store::At(_, database, dir) => (database.clone(), dir.clone()),
+        };
+        self.store = Store::At(other.store_url(), database, dir);
+        self
+    }
+
+    /// Another one like this: on the same store, with a port and a directory of its own.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        let dir = Arc::new(TempDir::new().expect("a temporary directory"));
+        Self { addr: free_address(), dir, ..self.clone() }.sharing(self)
+    }
+
+    /// Where it listens to what other daemons say, if not at the store's URL.
+    #[must_use]
+    pub fn listen_url(mut self, url: &str) -> Self {
+        self.listen_url = Some(url.to_owned());
+        self
+    }
+
+    /// The URL of its store, which is made if need be.
+    ///
+    /// # Panics
+    /// Where PostgreSQL is to be used and is not there.
+    #[must_use]
+    pub fn store_url(&self) -> String {
+        match &self.store {
+            Store::At(url, ..) => url.clone(),
+            Store::Any(database) if on_postgres() => {
+                database.get_or_init(Database::create).url().to_owned()
+            }
+            Store::Any(_) | Store::File => {
+                let file = self.dir().join("answerback.db");
+                format!("sqlite:{}", file.to_str().expect("a path in UTF-8"))
+            }
+        }
     }
 
     /// Tables of the configuration, but for `[server]` and `[store]`.
@@ -105,15 +184,19 @@ impl Setup {
     /// Writes the configuration and gives its path.
     #[must_use]
     pub fn write_config(&self) -> PathBuf {
-        let dir = self.dir();
-        let url = self.store.clone().unwrap_or_else(|| {
-            format!("sqlite:{}", dir.join("answerback.db").to_str().expect("a path in UTF-8"))
-        });
+        let url = self.store_url();
+        let mut store = match url.starts_with("sqlite:") {
+            true => format!("url = \"{url}\"\n"),
+            false => format!("url_env = \"{STORE_URL}\"\n"),
+        };
+        if self.listen_url.is_some() {
+            let _ = writeln!(store, "listen_url_env = \"{STORE_LISTEN_URL}\"");
+        }
         let text = format!(
-            "[server]\nlisten = \"{}\"\n{}\n[store]\nurl = \"{url}\"\n\n{}",
+            "[server]\nlisten = \"{}\"\n{}\n[store]\n{store}\n{}",
             self.addr, self.server, self.tables
         );
-        let file = dir.join("answerback.toml");
+        let file = self.dir().join("answerback.toml");
         fs::write(&file, text).expect("the configuration can be written");
         file
     }
@@ -129,6 +212,14 @@ impl Setup {
         if let Some(key) = &self.key {
             command.env("ANSWERBACK_API_KEY", key);
         }
+        let store_url = match &self.store {
+            // Not made for a command that does without.
+            Store::Any(database) => database.get().map(Database::url),
+            Store::File => None,
+            Store::At(url, ..) => Some(url.as_str()),
+        };
+        command.envs(store_url.map(|url| (STORE_URL, url)));
+        command.envs(self.listen_url.iter().map(|url| (STORE_LISTEN_URL, url)));
         command.stdin(Stdio::null()).kill_on_drop(true);
         command
     }

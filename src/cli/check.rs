@@ -154,7 +154,10 @@ fn lines_of(config: &Config) -> Vec<Line> {
     let store = Line {
         part: "store",
         name: String::new(),
-        kind: "sqlite".to_owned(),
+        kind: match &config.store {
+            StoreUrl::Sqlite(_) | StoreUrl::Memory => "sqlite".to_owned(),
+            StoreUrl::Postgres(_) => "postgres".to_owned(),
+        },
         target: config.store.to_string(),
         tried: None,
     };

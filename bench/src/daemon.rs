@@ -1,6 +1,7 @@
 //! The daemon under measurement: the real binary in a directory of its own.
 
-use crate::settings::ENVIRONMENT;
+use crate::postgres::Store;
+use crate::settings::{ENVIRONMENT, STORE};
 use crate::{process, wire};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -48,6 +49,7 @@ impl Daemon {
         binary: &Path,
         directory: &Path,
         address: SocketAddr,
+        store: &Store,
         configuration: &str,
     ) -> Result<Self> {
         std::fs::write(directory.join("answerback.toml"), configuration)?;
@@ -58,6 +60,7 @@ impl Daemon {
             .args(["serve", "--config", "answerback.toml"])
             .current_dir(directory)
             .envs(ENVIRONMENT.iter().copied())
+            .envs(store.url().map(|url| (STORE, url)))
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

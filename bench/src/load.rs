@@ -37,8 +37,8 @@ pub(crate) enum Pace {
 /// What to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
-    /// The daemon, or what it is compared to.
-    pub(crate) target: SocketAddr,
+    /// The daemons, or what they are compared to; connections are spread over them.
+    pub(crate) targets: Vec<SocketAddr>,
     /// Keep-alive connections.
     pub(crate) connections: usize,
     /// Threads to spread them over.
@@ -121,8 +121,9 @@ pub(crate) fn start(load: Load, ledger: &Arc<Ledger>) -> Running {
         .map(|thread| {
             let shared = Arc::clone(&shared);
             let all = shared.load.connections;
-            let connections = all / count + usize::from(thread < all % count);
-            std::thread::spawn(move || shared.drive(connections, thread == 0))
+            let targets = shared.load.targets.iter().copied().cycle().take(all);
+            let targets: Vec<_> = targets.skip(thread).step_by(count).collect();
+            std::thread::spawn(move || shared.drive(&targets, thread == 0))
         })
         .collect();
     if let Pace::Open(rate) = shared.load.pace {
@@ -174,20 +175,20 @@ impl Shared {
     }
 
     /// One thread: its connections on a runtime of its own.
-    fn drive(self: &Arc<Self>, connections: usize, first: bool) -> Result<()> {
+    fn drive(self: &Arc<Self>, targets: &[SocketAddr], first: bool) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("no runtime for the generator");
-        let connect = async |count| {
-            let mut clients = Vec::with_capacity(count);
-            for _ in 0..count {
-                clients.push(Client::connect(self.load.target).await?);
+        let connect = async || {
+            let mut clients = Vec::with_capacity(targets.len());
+            for &target in targets {
+                clients.push((target, Client::connect(target).await?));
             }
             anyhow::Ok(clients)
         };
         let connected = runtime.and_then(|runtime| {
-            let clients = runtime.block_on(connect(connections))?;
+            let clients = runtime.block_on(connect())?;
             Ok((runtime, clients))
         });
         // Whatever came of it: the others wait at the line.
@@ -195,8 +196,8 @@ impl Shared {
         let (runtime, clients) = connected.inspect_err(|_| self.end())?;
         runtime.block_on(async {
             let mut tasks = JoinSet::new();
-            for client in clients {
-                tasks.spawn(Arc::clone(self).converse(client));
+            for (target, client) in clients {
+                tasks.spawn(Arc::clone(self).converse(target, client));
             }
             let shared = Arc::clone(self);
             if first && let Pace::Window(_) = self.load.pace {
@@ -236,8 +237,7 @@ impl Shared {
         self.permits.close();
     }
 
-    async fn converse(self: Arc<Self>, mut client: Client) -> Result<()> {
-        let target = self.load.target;
+    async fn converse(self: Arc<Self>, target: SocketAddr, mut client: Client) -> Result<()> {
         let mut request = Template::request(&target.to_string(), "/v1/waits");
         let mut broken = 0;
         while let Some(number) = self.next().await {
@@ -333,7 +333,7 @@ mod tests {
 
     fn load(pace: Pace, waits: Number, target: SocketAddr) -> Load {
         let time = Duration::from_secs(60);
-        Load { target, connections: 8, threads: 2, pace, waits, time }
+        Load { targets: vec![target], connections: 8, threads: 2, pace, waits, time }
     }
 
     fn run(pace: Pace, waits: Number) -> (Arc<Ledger>, Faults) {

@@ -10,6 +10,7 @@ mod figures;
 mod kafka;
 mod ledger;
 mod load;
+mod postgres;
 mod process;
 mod report;
 mod run;
@@ -21,12 +22,14 @@ mod wire;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use environment::Environment;
+use postgres::Kind;
 use run::{Death, Way};
 use scenarios::{Choices, Scenario, Session};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
 // As the daemon: so that the bare handler is compared on equal terms.
 #[global_allocator]
@@ -72,6 +75,16 @@ struct Options {
     /// Waits to queue for the dead one.
     #[arg(long, default_value_t = 200_000)]
     queued: u32,
+    /// Messages to queue in postgres-backlog.
+    #[arg(long, default_value_t = 1_000_000)]
+    backlog: u32,
+    /// Where daemons keep everything: `sqlite`, `postgres` (a server is started for it), or the URL of
+    /// a server's user who may create databases.
+    #[arg(long, default_value = "sqlite")]
+    store: Kind,
+    /// Daemons that share one store, in accept; it needs PostgreSQL.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    replicas: u16,
     /// Open waits stored before the start that is measured.
     #[arg(long, default_value_t = 100_000)]
     stored: u32,
@@ -103,7 +116,10 @@ impl Options {
             dead: self.dead,
             death: self.death,
             queued: self.queued,
+            backlog: self.backlog,
             stored: self.stored,
+            store: self.store.clone(),
+            replicas: self.replicas.into(),
             kafka: self.kafka.clone(),
             keep: self.keep,
         }
@@ -119,6 +135,10 @@ async fn measure(options: Options) -> Result<bool> {
     })?;
     let rates = [options.rate, Some(options.latency_rate)];
     ensure!(rates.iter().flatten().all(|rate| *rate > 0.0), "a rate must be above 0");
+    ensure!(
+        options.replicas == 1 || !matches!(options.store, Kind::Sqlite),
+        "several daemons share no file: --store postgres"
+    );
     let directory = options.directory.clone().unwrap_or_else(|| beside.to_owned());
     let directory = tempfile::Builder::new()
         .prefix("bench-")
@@ -154,8 +174,11 @@ async fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let options = Options::parse();
+    // Not by the signal itself: whatever was started has to be ended.
+    let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         held = measure(options) => Ok(if held? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
         _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
+        _ = terminated.recv() => Ok(ExitCode::from(143)),
     }
 }

@@ -8,12 +8,14 @@ use crate::figures::{Figures, Usage};
 use crate::kafka::Topic;
 use crate::ledger::{Ledger, Witness};
 use crate::load::{self, Load, Pace};
+use crate::postgres::Store;
 use crate::settings::{Announcer, configuration};
 use crate::stubs::{Receiver, Receivers};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -108,6 +110,32 @@ pub(crate) struct Setting<'a> {
     pub(crate) threads: usize,
     /// The broker, where a run needs one.
     pub(crate) brokers: Option<&'a str>,
+    /// How many daemons share the work.
+    pub(crate) replicas: usize,
+}
+
+/// Where daemons of a run keep what they know, and write.
+pub(crate) struct Place {
+    /// Its own.
+    pub(crate) directory: PathBuf,
+    /// Fresh at first.
+    pub(crate) store: Store,
+}
+
+impl Place {
+    /// Starts a daemon there, in a subdirectory if it has a name.
+    pub(crate) async fn start(
+        &self,
+        binary: &Path,
+        name: &str,
+        announcers: &[Announcer],
+    ) -> Result<Daemon> {
+        let directory = self.directory.join(name);
+        std::fs::create_dir_all(&directory)?;
+        let address = free_address()?;
+        let text = configuration(address, &self.store, announcers);
+        Daemon::start(binary, &directory, address, &self.store, &text).await
+    }
 }
 
 /// Destinations that are up, and the daemon's settings for them.
@@ -189,22 +217,19 @@ fn announcer(way: Way, address: SocketAddr, kafka: Option<(&Topic, &str)>) -> An
 pub(crate) struct Idle {
     /// The daemon.
     pub(crate) daemon: Daemon,
+    /// What its receivers got.
+    pub(crate) ledger: Arc<Ledger>,
     topic: Option<Topic>,
     _receivers: Receivers,
 }
 
 impl Idle {
-    /// Starts it in `directory`.
-    pub(crate) async fn start(
-        setting: &Setting<'_>,
-        ways: &[Way],
-        directory: &Path,
-    ) -> Result<Self> {
+    /// Starts it.
+    pub(crate) async fn start(setting: &Setting<'_>, ways: &[Way], place: &Place) -> Result<Self> {
         let up = Destinations::start(ways, None, setting.brokers).await?;
-        let address = free_address()?;
-        let text = configuration(address, &up.announcers);
-        let daemon = Daemon::start(setting.binary, directory, address, &text).await?;
-        Ok(Self { daemon, topic: up.topic, _receivers: up._receivers })
+        let daemon = place.start(setting.binary, "", &up.announcers).await?;
+        let Destinations { ledger, topic, _receivers, .. } = up;
+        Ok(Self { daemon, ledger, topic, _receivers })
     }
 
     /// Ends it.
@@ -217,20 +242,22 @@ impl Idle {
     }
 }
 
-/// Runs a plan on a fresh store in `directory`.
-pub(crate) async fn run(plan: &Plan, setting: &Setting<'_>, directory: &Path) -> Result<Figures> {
+/// Runs a plan.
+pub(crate) async fn run(plan: &Plan, setting: &Setting<'_>, place: &Place) -> Result<Figures> {
     let up = Destinations::start(&plan.ways, plan.dead, setting.brokers).await?;
     let ledger = &up.ledger;
     let epoch = epoch_millis() - i64::from(ledger.clock.micros() / 1000);
-    let address = free_address()?;
-    let text = configuration(address, &up.announcers);
-    let daemon = Daemon::start(setting.binary, directory, address, &text).await?;
+    let mut daemons = Daemons(Vec::new());
+    for replica in 0..setting.replicas {
+        let name = if replica == 0 { String::new() } else { format!("replica-{replica}") };
+        daemons.0.push(place.start(setting.binary, &name, &up.announcers).await?);
+    }
 
     let bar = bar(&plan.name);
-    let (cpu_before, threads_before) = (daemon.cpu_seconds()?, daemon.cpu_by_thread()?);
+    let (cpu_before, threads_before) = (daemons.cpu_seconds()?, daemons.cpu_by_thread()?);
     let running = load::start(
         Load {
-            target: address,
+            targets: daemons.0.iter().map(|daemon| daemon.address).collect(),
             connections: setting.connections,
             threads: setting.threads,
             pace: plan.pace,
@@ -244,26 +271,30 @@ pub(crate) async fn run(plan: &Plan, setting: &Setting<'_>, directory: &Path) ->
         show(&bar, plan, ledger, began);
         sleep(LOOK).await;
     }
-    let faults = running.join().with_context(|| daemon.tail())?;
+    let faults = running.join().with_context(|| daemons.tails())?;
     bar.set_message("waiting until all is announced");
     drain(ledger, up.topic.as_ref()).await?;
     let dead = plan.dead.map(|(way, _)| way.name());
-    let queue_empty = settle(&daemon, dead).await?;
+    let queue_empty = settle(&daemons, dead).await?;
     let usage =
-        Usage { cpu_seconds: daemon.cpu_seconds()? - cpu_before, peak_kib: daemon.peak_kib()? };
-    let threads = daemon.cpu_by_thread()?;
+        Usage { cpu_seconds: daemons.cpu_seconds()? - cpu_before, peak_kib: daemons.peak_kib()? };
+    let threads = daemons.cpu_by_thread()?;
     bar.set_message("checking what arrived");
     if let (Some(topic), Some(destination)) = (&up.topic, ledger.destination("kafka")) {
         topic.read(ledger, &destination, epoch)?;
     }
     if let Some(destination) = ledger.destination("log") {
-        for line in daemon.log()?.split(|byte| *byte == b'\n') {
-            if let Some(number) = first_number(line) {
-                destination.arrived(Some(number), 0);
+        for daemon in &daemons.0 {
+            for line in daemon.log()?.split(|byte| *byte == b'\n') {
+                if let Some(number) = first_number(line) {
+                    destination.arrived(Some(number), 0);
+                }
             }
         }
     }
-    daemon.stop().await?;
+    for daemon in daemons.0 {
+        daemon.stop().await?;
+    }
     if let Some(topic) = up.topic {
         topic.delete().await?;
     }
@@ -272,6 +303,34 @@ pub(crate) async fn run(plan: &Plan, setting: &Setting<'_>, directory: &Path) ->
     figures.queue_empty = queue_empty;
     figures.note_threads(&threads_before, threads);
     Ok(figures)
+}
+
+/// Those of a run, all on one store.
+struct Daemons(Vec<Daemon>);
+
+impl Daemons {
+    fn cpu_seconds(&self) -> Result<f64> {
+        self.0.iter().map(Daemon::cpu_seconds).sum()
+    }
+
+    fn cpu_by_thread(&self) -> Result<BTreeMap<String, f64>> {
+        let mut all = BTreeMap::new();
+        for daemon in &self.0 {
+            for (name, seconds) in daemon.cpu_by_thread()? {
+                *all.entry(name).or_default() += seconds;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Of the one that has most.
+    fn peak_kib(&self) -> Result<u64> {
+        self.0.iter().try_fold(0, |most, daemon| Ok(most.max(daemon.peak_kib()?)))
+    }
+
+    fn tails(&self) -> String {
+        self.0.iter().map(Daemon::tail).collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// A load on something that announces nothing.
@@ -285,7 +344,8 @@ pub(crate) async fn run_bare(
     let (connections, threads) = (setting.connections, setting.threads);
     let (pace, waits, time) = (plan.pace, plan.waits, plan.time);
     let bar = bar(&plan.name);
-    let running = load::start(Load { target, connections, threads, pace, waits, time }, &ledger);
+    let targets = vec![target];
+    let running = load::start(Load { targets, connections, threads, pace, waits, time }, &ledger);
     let began = running.began();
     while !running.is_finished() {
         show(&bar, plan, &ledger, began);
@@ -341,16 +401,20 @@ async fn drain(ledger: &Ledger, topic: Option<&Topic>) -> Result<()> {
     }
 }
 
-/// Waits until the daemon has recorded what was received: its queue is empty but for the dead
-/// announcer's. `None` when its metrics do not say.
-async fn settle(daemon: &Daemon, dead: Option<&str>) -> Result<Option<bool>> {
+/// Waits until the daemons have recorded what was received: the queue is empty but for the dead
+/// announcer's, as each of them sees it. `None` when their metrics do not say.
+async fn settle(daemons: &Daemons, dead: Option<&str>) -> Result<Option<bool>> {
     const DEPTH: &str = "answerback_queue_depth";
     let (mut last, mut since) = (f64::MAX, Instant::now());
     loop {
-        let metrics = daemon.metrics().await?;
-        let Some(all) = sum(&metrics, DEPTH, "") else { return Ok(None) };
-        let of_dead = dead.and_then(|name| sum(&metrics, DEPTH, &format!("announcer=\"{name}\"")));
-        let left = all - of_dead.unwrap_or(0.0);
+        let mut left: f64 = 0.0;
+        for daemon in &daemons.0 {
+            let metrics = daemon.metrics().await?;
+            let Some(all) = sum(&metrics, DEPTH, "") else { return Ok(None) };
+            let label = |name| format!("announcer=\"{name}\"");
+            let of_dead = dead.and_then(|name| sum(&metrics, DEPTH, &label(name)));
+            left = left.max(all - of_dead.unwrap_or(0.0));
+        }
         if left <= 0.0 {
             return Ok(Some(true));
         }

@@ -1,26 +1,32 @@
 //! What can be measured, and what follows from the figures.
 
 use crate::bare::Bare;
-use crate::daemon::{Daemon, free_address};
 use crate::envelope::Number;
 use crate::figures::{Figures, Usage};
 use crate::kafka::Broker;
 use crate::ledger::CAPACITY;
 use crate::load::Pace;
+use crate::postgres::{Kind, Stores, claiming};
 use crate::process;
-use crate::run::{Death, Idle, Plan, Setting, Way, bar, run, run_bare};
-use crate::settings::{Announcer, configuration};
-use anyhow::{Context, Result};
+use crate::run::{Death, Idle, Place, Plan, Setting, Way, bar, run, run_bare};
+use crate::settings::Announcer;
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// The length of a run that ends by its count of waits.
 const UNTIL_COUNTED: Duration = Duration::from_secs(1800);
 
 /// Before an idle daemon is looked at: what a start leaves to do.
 const CALM: Duration = Duration::from_secs(3);
+
+/// Between two looks at what has gone out.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// So many messages are few.
+const FEW: Number = 20_000;
 
 /// One thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -43,6 +49,8 @@ pub(crate) enum Scenario {
     Idle,
     /// A start with many open waits stored.
     Start,
+    /// What claiming costs on PostgreSQL with a million messages queued, beside few. Only by its name.
+    PostgresBacklog,
 }
 
 impl Scenario {
@@ -84,6 +92,12 @@ pub(crate) struct Choices {
     pub(crate) death: Death,
     /// Waits to queue for it.
     pub(crate) queued: Number,
+    /// Messages to queue for `postgres-backlog`.
+    pub(crate) backlog: Number,
+    /// Where daemons keep everything.
+    pub(crate) store: Kind,
+    /// How many of them share it in `accept`.
+    pub(crate) replicas: usize,
     /// Waits stored for `start`.
     pub(crate) stored: Number,
     /// A running broker.
@@ -129,6 +143,7 @@ pub(crate) struct Session {
     choices: Choices,
     directory: PathBuf,
     count: u32,
+    stores: Stores,
     broker: Option<Broker>,
     /// So far.
     pub(crate) results: Results,
@@ -141,7 +156,8 @@ impl Session {
         let broker = choices.kafka.clone().map(Broker::at);
         let directory = directory.to_owned();
         let results = Results::default();
-        Self { choices, directory, count: 0, broker, results, fan_out: None }
+        let stores = Stores::new(choices.store.clone());
+        Self { choices, directory, count: 0, stores, broker, results, fan_out: None }
     }
 
     /// Measures one scenario.
@@ -156,6 +172,7 @@ impl Session {
             Scenario::DeadOne => self.dead_one().await,
             Scenario::Idle => self.idle().await,
             Scenario::Start => self.start().await,
+            Scenario::PostgresBacklog => self.backlog().await,
         }
     }
 
@@ -170,16 +187,16 @@ impl Session {
         }
     }
 
-    fn fresh_directory(&mut self) -> Result<PathBuf> {
+    async fn fresh_place(&mut self) -> Result<Place> {
         self.count += 1;
         let directory = self.directory.join(format!("run-{}", self.count));
         std::fs::create_dir(&directory)?;
-        Ok(directory)
+        Ok(Place { directory, store: self.stores.fresh().await? })
     }
 
-    fn clear(&self, directory: &Path) -> Result<()> {
+    fn clear(&self, place: Place) -> Result<()> {
         if !self.choices.keep {
-            std::fs::remove_dir_all(directory)?;
+            std::fs::remove_dir_all(place.directory)?;
         }
         Ok(())
     }
@@ -190,23 +207,28 @@ impl Session {
             connections: self.choices.connections,
             threads: self.choices.threads,
             brokers: self.broker.as_ref().map(|broker| broker.address.as_str()),
+            replicas: 1,
         }
     }
 
     /// Runs a plan; its store is gone afterwards.
     async fn run(&mut self, plan: &Plan) -> Result<Figures> {
-        let directory = self.fresh_directory()?;
-        let figures = self.run_in(plan, &directory).await?;
-        self.clear(&directory)?;
+        self.run_by(1, plan).await
+    }
+
+    async fn run_by(&mut self, replicas: usize, plan: &Plan) -> Result<Figures> {
+        let place = self.fresh_place().await?;
+        let figures = self.run_in(replicas, plan, &place).await?;
+        self.clear(place)?;
         Ok(figures)
     }
 
-    async fn run_in(&mut self, plan: &Plan, directory: &Path) -> Result<Figures> {
+    async fn run_in(&mut self, replicas: usize, plan: &Plan, place: &Place) -> Result<Figures> {
         let dead = plan.dead.map(|(way, _)| way);
         if plan.ways.contains(&Way::Kafka) && dead != Some(Way::Kafka) && self.broker.is_none() {
             self.broker = Some(Broker::start(&self.directory)?);
         }
-        let figures = run(plan, &self.setting(), directory)
+        let figures = run(plan, &Setting { replicas, ..self.setting() }, place)
             .await
             .with_context(|| format!("run {}", plan.name))?;
         self.results.runs.push(figures.clone());
@@ -230,6 +252,16 @@ impl Session {
         let ratio = durable / self.bare().await?.max(1.0);
         let text = format!("durable accepting reaches {:.0} % of the bare handler", ratio * 100.0);
         self.results.find("accept_to_bare_ratio", ratio, text);
+        let replicas = self.choices.replicas;
+        if replicas > 1 {
+            let name = format!("accept, {replicas} replicas");
+            let plan = self.plan(&name, &[Way::Log], Pace::Closed);
+            let together = self.run_by(replicas, &plan).await?.accepted_per_second;
+            let ratio = together / durable.max(1.0);
+            let text =
+                format!("{replicas} replicas together reach {:.0} % of one alone", ratio * 100.0);
+            self.results.find("replicas_to_one_ratio", ratio, text);
+        }
         Ok(())
     }
 
@@ -297,8 +329,8 @@ impl Session {
             self.broker = Some(Broker::start(&self.directory)?);
         }
         for (name, ways) in [("log", &[Way::Log][..]), ("five", &Way::FIVE[..])] {
-            let directory = self.fresh_directory()?;
-            let idle = Idle::start(&self.setting(), ways, &directory).await?;
+            let place = self.fresh_place().await?;
+            let idle = Idle::start(&self.setting(), ways, &place).await?;
             let bar = bar(&format!("idle, {name}"));
             sleep(CALM).await;
             let before = idle.daemon.cpu_seconds()?;
@@ -320,20 +352,63 @@ impl Session {
         let mut plan = self.plan("filling the store", &[Way::Log], Pace::Closed);
         plan.waits = self.choices.stored;
         plan.time = UNTIL_COUNTED;
-        let directory = self.fresh_directory()?;
-        let stored = self.run_in(&plan, &directory).await?.accepted;
-        let address = free_address()?;
-        let text = configuration(address, &[Announcer::Log]);
-        let daemon = Daemon::start(&self.choices.binary, &directory, address, &text).await?;
+        let place = self.fresh_place().await?;
+        let stored = self.run_in(1, &plan, &place).await?.accepted;
+        let daemon = place.start(&self.choices.binary, "", &[Announcer::Log]).await?;
         let after = daemon.ready_after.as_secs_f64();
         sleep(CALM).await;
         let resident = daemon.resident_kib()? as f64 / 1024.0;
         daemon.stop().await?;
-        self.clear(&directory)?;
+        self.clear(place)?;
         let text = format!("ready {:.0} ms after the start with {stored} open waits", after * 1e3);
         self.results.find("start_seconds", after, text);
         let text = format!("then {resident:.1} MiB resident");
         self.results.find("start_resident_mib", resident, text);
+        Ok(())
+    }
+
+    async fn backlog(&mut self) -> Result<()> {
+        ensure!(self.stores.are_shared(), "postgres-backlog measures PostgreSQL: --store postgres");
+        let mut rates = Vec::new();
+        for queued in [self.choices.backlog.min(FEW), self.choices.backlog] {
+            let name = format!("queueing {queued}");
+            let mut plan = self.plan(&name, &[Way::Webhook], Pace::Closed);
+            plan.dead = Some((Way::Webhook, Death::Refused));
+            plan.waits = queued;
+            plan.time = UNTIL_COUNTED;
+            let place = self.fresh_place().await?;
+            self.run_in(1, &plan, &place).await?;
+            claiming(&place.store).await?;
+
+            let bar = bar(&format!("sending of {queued}"));
+            let idle = Idle::start(&self.setting(), &[Way::Webhook], &place).await?;
+            let webhook = idle.ledger.destination(Way::Webhook.name()).context("no webhook")?;
+            let began = Instant::now();
+            while webhook.received() < queued && began.elapsed() < self.choices.time {
+                sleep(LOOK).await;
+            }
+            let (sent, took) = (webhook.received(), began.elapsed().as_secs_f64());
+            let cost = claiming(&place.store).await?;
+            idle.stop().await?;
+            self.clear(place)?;
+            bar.finish_and_clear();
+            let rate = f64::from(sent) / took;
+            let text = format!("with {queued} queued: {rate:.0} messages/s go out");
+            self.results.find(&format!("backlog_{queued}_per_second"), rate, text);
+            if let Some(cost) = cost {
+                let text = format!(
+                    "with {queued} queued: {:.2} ms on the server for each of {} claims",
+                    cost.mean_ms, cost.calls
+                );
+                self.results.find(&format!("backlog_{queued}_claim_ms"), cost.mean_ms, text);
+            }
+            rates.push(rate);
+        }
+        if let [few, many] = rates[..] {
+            let ratio = many / few.max(1.0);
+            let text = format!("with many queued {:.0} % of the rate with few", ratio * 100.0);
+            self.results.find("backlog_many_to_few_ratio", ratio, text);
+        }
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration that a run gives the daemon: what is measured, and otherwise the defaults.
 
+use crate::postgres::Store;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -25,10 +26,13 @@ pub(crate) enum Announcer {
     Log,
 }
 
-/// The text of `answerback.toml`. The store stands beside it.
-pub(crate) fn configuration(listen: SocketAddr, announcers: &[Announcer]) -> String {
-    let mut text =
-        format!("[server]\nlisten = \"{listen}\"\n\n[store]\nurl = \"sqlite:answerback.db\"\n");
+/// The text of `answerback.toml`.
+pub(crate) fn configuration(listen: SocketAddr, store: &Store, announcers: &[Announcer]) -> String {
+    let store = match store {
+        Store::File => "url = \"sqlite:answerback.db\"".to_owned(),
+        Store::Database(_) => format!("url_env = \"{STORE}\""),
+    };
+    let mut text = format!("[server]\nlisten = \"{listen}\"\n\n[store]\n{store}\n");
     for announcer in announcers {
         // Writing to a String cannot fail.
         let _ = match announcer {
@@ -58,7 +62,10 @@ pub(crate) fn configuration(listen: SocketAddr, announcers: &[Announcer]) -> Str
     text
 }
 
-/// What the daemon's environment holds: no account of this machine is ever asked for.
+/// Where the daemon finds the URL of its database.
+pub(crate) const STORE: &str = "ANSWERBACK_BENCH_STORE";
+
+/// What the daemon's environment holds besides: no account of this machine is ever asked for.
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("ANSWERBACK_BENCH_SECRET", "a secret of the benchmark"),
     ("AWS_ACCESS_KEY_ID", "bench"),

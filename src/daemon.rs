@@ -8,7 +8,7 @@ use crate::intake::{Intake, Watchers};
 use crate::registry::Replies;
 use crate::store::sqlite::{Location, OpenError, SqliteOptions, SqliteStore};
 use crate::store::{Retention, Store, StoreError};
-use crate::{answers, metrics, web};
+use crate::{answers, intake, metrics, web};
 use answerback_contract::{ConnectError, Connecting, Target};
 use answerback_core::{Destination, Rules};
 use std::net::SocketAddr;
@@ -129,6 +129,12 @@ impl Daemon {
             Arc::clone(&store),
             Arc::clone(&clock),
             dispatcher.clone(),
+            watchers.clone(),
+            stop.clone(),
+        ));
+        background.spawn(intake::follow(
+            Arc::clone(&store),
+            Arc::clone(&clock),
             watchers,
             stop.clone(),
         ));

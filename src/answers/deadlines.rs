@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::dispatch::Dispatcher;
 use crate::intake::Watchers;
 use crate::metrics::{DEADLINE_LAG, DELIVERIES};
-use crate::store::Store;
+use crate::store::{Others, Store};
 use answerback_contract::Time;
 use answerback_core::Destination;
 use metrics::{counter, histogram};
@@ -66,6 +66,7 @@ impl Deadlines {
     ) {
         let lag = histogram!(DEADLINE_LAG);
         let mut hints = self.0.subscribe();
+        let others = store.others();
         loop {
             // Hints up to here are in the store already; later ones wake the sleep below.
             hints.borrow_and_update();
@@ -73,6 +74,10 @@ impl Deadlines {
                 *earliest = None;
                 false
             });
+            // Nobody hints at deadlines of waits that another daemon took in.
+            let longest = others
+                .as_ref()
+                .map_or(LONGEST_SLEEP, |others| others.pause(clock.random()).min(LONGEST_SLEEP));
             let now = clock.now();
             let pause = match store.time_out(SWEEP, now).await {
                 Ok(done) => {
@@ -80,18 +85,25 @@ impl Deadlines {
                         lag.record(due.until(now).as_secs_f64());
                         watchers.wake(*wait);
                     }
+                    if !done.waits.is_empty() {
+                        watchers.happened();
+                    }
                     dispatcher.nudge(&done.queued);
                     if done.lapsed > 0 {
                         counter!(DELIVERIES, "route" => Destination::Pull.label(), "outcome" => "dead")
                             .increment(done.lapsed);
                     }
                     match done.next {
+                        // It is due, but another daemon is about to do it.
+                        Some(next) if next <= now && done.waits.is_empty() && done.lapsed == 0 => {
+                            Others::HELD
+                        }
                         Some(next) if next <= now => Duration::ZERO,
                         Some(next) => {
                             self.know(next);
-                            clock.now().until(next).min(LONGEST_SLEEP)
+                            clock.now().until(next).min(longest)
                         }
-                        None => LONGEST_SLEEP,
+                        None => longest,
                     }
                 }
                 Err(error) => {

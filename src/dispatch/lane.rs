@@ -3,7 +3,7 @@
 use super::outlet::{Outgoing, Outlet};
 use super::{Handle, Shared, batch};
 use crate::metrics::LaneMetrics;
-use crate::store::{LeaseRequest, Settled, Settlement};
+use crate::store::{LeaseRequest, Others, Settled, Settlement};
 use answerback_contract::{Attempt, Outcome, Rejection, Time};
 use answerback_core::breaker::{Allowance, Breaker, Threshold};
 use answerback_core::retry::{self, Schedule, Verdict};
@@ -154,8 +154,8 @@ impl Lane {
                 idle_since = self.shared.clock.now();
             }
             let pause = match next {
-                Next::At(at) => self.shared.clock.now().until(at).min(LOOK_AGAIN),
-                Next::Batch | Next::Wake => LOOK_AGAIN,
+                Next::At(at) => self.shared.clock.now().until(at).min(self.look_again()),
+                Next::Batch | Next::Wake => self.look_again(),
                 Next::Gathered(pause) => pause,
                 Next::Store => STORE_PAUSE,
             };
@@ -191,6 +191,12 @@ impl Lane {
         self.config.outlet.close().await;
     }
 
+    /// How long at most until the next look: nobody nudges for what another daemon queued.
+    fn look_again(&self) -> Duration {
+        let others = self.shared.others.as_ref();
+        others.map_or(LOOK_AGAIN, |others| others.pause(self.shared.clock.random()).min(LOOK_AGAIN))
+    }
+
     fn may_end(&self, idle_since: Time, now: Time) -> bool {
         matches!(self.config.destination, Destination::ReplyTo(_))
             && self.batches.is_empty()
@@ -205,7 +211,7 @@ impl Lane {
             self.breaker.succeeded();
         }
         loop {
-            if self.paused {
+            if self.paused && !self.woken_elsewhere().await {
                 self.hand_back();
                 return Next::Wake;
             }
@@ -255,7 +261,9 @@ impl Lane {
                 if trial {
                     self.breaker.trial_unused(now);
                 }
-                let soonest = now.after(Duration::from_millis(1));
+                // What is due already is in another daemon's hands.
+                let held = self.shared.others.as_ref().map_or(SPACING, |_| Others::HELD);
+                let soonest = now.after(held);
                 return Next::At(
                     lease.next_due.unwrap_or_else(|| now.after(LOOK_AGAIN)).max(soonest),
                 );
@@ -396,6 +404,22 @@ impl Lane {
             (false, true) => self.breaker.succeeded(),
             (false, false) => self.breaker.failed(now),
         }
+    }
+
+    /// Whether the operator had a paused destination tried again at another daemon.
+    async fn woken_elsewhere(&mut self) -> bool {
+        if self.shared.others.is_none() {
+            return false;
+        }
+        let woken = match self.shared.store.paused().await {
+            Ok(paused) => !paused.contains(&self.config.destination),
+            Err(_) => false,
+        };
+        if woken {
+            self.paused = false;
+            self.breaker.succeeded();
+        }
+        woken
     }
 
     /// Stops sending until an operator has the destination tried again.

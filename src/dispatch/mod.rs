@@ -19,7 +19,7 @@ pub use lane::{LaneConfig, LaneLimits};
 pub use outlet::{AnnouncerOutlet, Outgoing, Outlet};
 
 use crate::clock::Clock;
-use crate::store::{Store, StoreResult};
+use crate::store::{Others, Store, StoreResult};
 use answerback_core::Destination;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -46,6 +46,8 @@ pub trait ReplyLanes: Send + Sync + 'static {
 /// What lanes share.
 struct Shared {
     store: Arc<dyn Store>,
+    /// Other daemons that send from the same store.
+    others: Option<Others>,
     clock: Arc<dyn Clock>,
     reply_lanes: Arc<dyn ReplyLanes>,
     lanes: Mutex<HashMap<Destination, Arc<Handle>>>,
@@ -78,8 +80,10 @@ impl Dispatcher {
         lanes: Vec<LaneConfig>,
         reply_lanes: Arc<dyn ReplyLanes>,
     ) -> StoreResult<Self> {
+        let others = store.others();
         let shared = Arc::new_cyclic(|myself| Shared {
             store,
+            others,
             clock,
             reply_lanes,
             lanes: Mutex::new(HashMap::new()),

@@ -1,7 +1,10 @@
 //! What comes in, from whichever source: read, stored, and only then acknowledged and passed on.
+//! Those who wait for it are woken: by this daemon's own commits, and by those of others ([`follow`]).
 
+mod follow;
 mod watchers;
 
+pub use follow::follow;
 pub use watchers::{Watch, Watchers};
 
 use crate::answers::Deadlines;
@@ -103,6 +106,9 @@ impl Intake {
         if let Some(closed) = published.closed {
             self.watchers.wake(closed);
         }
+        if published.closed.is_some() || matches!(published.outcome, PublishOutcome::New(_)) {
+            self.watchers.happened();
+        }
         if published.unmatched {
             self.unmatched.increment(1);
         }
@@ -144,7 +150,9 @@ impl Intake {
             self.deadlines.hint(at);
         }
         if let Some(wait) = answered.wait {
+            // Also when it came too late: then the deadline has ended the wait, perhaps just now.
             self.watchers.wake(wait);
+            self.watchers.happened();
         }
         let result = match answered.outcome {
             AnswerOutcome::Accepted => "accepted",
@@ -167,6 +175,7 @@ impl Intake {
         Ok(cancelled.map(|Cancelled { outcome, queued }| {
             self.dispatcher.nudge(&queued);
             self.watchers.wake(wait);
+            self.watchers.happened();
             outcome
         }))
     }
@@ -190,7 +199,7 @@ impl Intake {
         Ok(retried)
     }
 
-    /// Who waits for the end of waits.
+    /// Who waits for the end of waits, and who follows all events.
     #[must_use]
     pub fn watchers(&self) -> &Watchers {
         &self.watchers

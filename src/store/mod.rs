@@ -387,6 +387,20 @@ pub struct Others {
     pub hints: watch::Receiver<u64>,
 }
 
+impl Others {
+    /// How long to wait before something that is due and could not be had is asked for again:
+    /// another daemon has it in hand.
+    pub const HELD: Duration = Duration::from_millis(50);
+
+    /// How long to wait before the next look: up to a quarter less than [`Self::look_every`], by a
+    /// random number, so that daemons that started together do not look together.
+    #[must_use]
+    pub fn pause(&self, random: u64) -> Duration {
+        let spread = u64::try_from(self.look_every.as_millis() / 4).unwrap_or(u64::MAX);
+        self.look_every.saturating_sub(Duration::from_millis(random % spread.max(1)))
+    }
+}
+
 /// A store. Cheap to share; every method may be called from many tasks at once.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {

@@ -1,5 +1,5 @@
 # `make test` is all that a fresh machine needs; the rest are shorthands.
-.PHONY: test demo bench fmt lint services-up services-down clean
+.PHONY: test demo bench chaos fmt lint services-up services-down clean
 
 test:
 	@scripts/test
@@ -11,6 +11,12 @@ demo:
 bench:
 	cargo build --release --locked --package answerback --package answerback-bench
 	$${CARGO_TARGET_DIR:-target}/release/answerback-bench $(BENCH)
+
+# SECONDS=600 SEED=7 CHAOS="--option ...", see tests/chaos/README.md
+SECONDS = 60
+SEED = 1
+chaos:
+	@scripts/chaos $(SECONDS) $(SEED) $(CHAOS)
 
 fmt:
 	cargo fmt --all

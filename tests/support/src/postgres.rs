@@ -9,11 +9,13 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, fs};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
 use tokio_postgres::{Client, NoTls};
 use ulid::Ulid;
 use url::Url;
@@ -237,7 +239,7 @@ impl Server {
                 self.child = Some(self.launch());
             }
             assert!(Instant::now() < end, "PostgreSQL does not start:\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -294,15 +296,17 @@ impl Drop for Server {
 
 /// Ends a server by a signal, by SIGKILL where that takes too long.
 fn end(mut child: Child, signal: &str, patience: Duration) {
+    let pid = child.id().to_string();
     // The command rather than the call: the workspace forbids unsafe code.
-    let _ = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-    let last = Instant::now() + patience;
-    while matches!(child.try_wait(), Ok(None)) {
-        if Instant::now() >= last {
-            let _ = child.kill();
+    let send = |signal: &str| Command::new("kill").args(["-s", signal, &pid]).status();
+    let _ = send(signal);
+    thread::scope(|scope| {
+        let (ended, over) = mpsc::channel();
+        scope.spawn(move || ended.send(child.wait()));
+        if over.recv_timeout(patience).is_err() {
+            let _ = send("KILL");
         }
-        thread::sleep(Duration::from_millis(5));
-    }
+    });
 }
 
 /// Debian keeps PostgreSQL's programs apart by version, and off the path. The newest.

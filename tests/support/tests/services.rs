@@ -9,9 +9,9 @@ use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::NoTls;
 
 #[tokio::test]

@@ -2,11 +2,14 @@
 
 use crate::answers::{Deadlines, ReplyToSettings};
 use crate::clock::{self, Clock};
-use crate::config::{AnnouncerConfig, Config, RouteConfig, RouteTo, Sending, StoreUrl};
+use crate::config::{
+    AnnouncerConfig, Config, PostgresUrl, RouteConfig, RouteTo, Sending, StoreUrl,
+};
 use crate::dispatch::{AnnouncerOutlet, Dispatcher, LaneConfig, LaneLimits};
 use crate::intake::{Intake, Watchers};
 use crate::registry::Replies;
-use crate::store::sqlite::{Location, OpenError, SqliteOptions, SqliteStore};
+use crate::store::postgres::{self, PostgresOptions, PostgresStore};
+use crate::store::sqlite::{Location, Mint, OpenError, SqliteOptions, SqliteStore};
 use crate::store::{Retention, Store, StoreError};
 use crate::{answers, intake, metrics, web};
 use answerback_contract::{ConnectError, Connecting, Target};
@@ -32,9 +35,12 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     OpenStore(#[from] OpenError),
-    /// The store is one that this version cannot use.
-    #[error("store.url: {0} is not supported by this version; write sqlite:PATH")]
-    UnknownStore(&'static str),
+    /// The database cannot be opened.
+    #[error(transparent)]
+    OpenDatabase(#[from] postgres::OpenError),
+    /// Opening the store was broken off.
+    #[error("the store cannot be opened: {0}")]
+    Broken(#[from] tokio::task::JoinError),
     /// The store does not work.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -72,18 +78,24 @@ pub struct Daemon {
 ///
 /// # Errors
 /// Why it cannot be opened.
-pub fn open_store(
+pub async fn open_store(
     url: &StoreUrl,
     rules: Arc<Rules>,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn Store>, StartError> {
+    let mint: Mint = Arc::new(move || clock::fresh_event_id(&*clock));
     let location = match url {
         StoreUrl::Sqlite(path) => Location::File(path.clone()),
         StoreUrl::Memory => Location::Memory,
-        StoreUrl::Postgres(_) => return Err(StartError::UnknownStore("PostgreSQL")),
+        StoreUrl::Postgres(PostgresUrl { url, listen_url }) => {
+            let (url, listen_url) = (url.clone(), listen_url.clone());
+            let options = PostgresOptions { url, listen_url, rules, mint };
+            return Ok(Arc::new(PostgresStore::open(options).await?));
+        }
     };
-    let mint = Arc::new(move || clock::fresh_event_id(&*clock));
-    Ok(Arc::new(SqliteStore::open(SqliteOptions { location, rules, mint })?))
+    let options = SqliteOptions { location, rules, mint };
+    let store = tokio::task::spawn_blocking(move || SqliteStore::open(options)).await??;
+    Ok(Arc::new(store))
 }
 
 impl Daemon {
@@ -94,7 +106,7 @@ impl Daemon {
     pub async fn start(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         let metrics = metrics::install();
         let rules = Arc::new(config.rules());
-        let store = open_store(&config.store, Arc::clone(&rules), Arc::clone(&clock))?;
+        let store = open_store(&config.store, Arc::clone(&rules), Arc::clone(&clock)).await?;
         let lanes = connect(config).await?;
         let present = lanes.iter().map(|lane| lane.destination.clone()).collect();
         let retired = store.retire(present, clock.now()).await?;

@@ -3,9 +3,12 @@
 use super::exit::{Failure, chain};
 use super::{config_file, output};
 use crate::clock::{Clock as _, SystemClock};
-use crate::config::{AnnouncerConfig, Config, ConfigError, RouteConfig, RouteTo, StoreUrl};
+use crate::config::{
+    AnnouncerConfig, Config, ConfigError, PostgresUrl, RouteConfig, RouteTo, StoreUrl,
+};
 use crate::daemon::{self, StartError};
 use crate::registry::Registry;
+use crate::store::postgres;
 use crate::store::sqlite::OpenError;
 use answerback_contract::{Connecting, Target};
 use answerback_core::Rules;
@@ -224,9 +227,13 @@ async fn try_store(url: StoreUrl, rules: Arc<Rules>) -> Result<String, String> {
             false => Err(format!("the folder {} is missing; make it", folder.display())),
         };
     }
-    let opened =
-        tokio::task::spawn_blocking(move || daemon::open_store(&url, rules, Arc::new(SystemClock)));
-    match opened.await.map_err(|e| e.to_string())? {
+    if let StoreUrl::Postgres(PostgresUrl { url, listen_url }) = &url {
+        for url in [Some(url), listen_url.as_ref()].into_iter().flatten() {
+            postgres::reach(url).await.map_err(|e| chain(&e))?;
+        }
+        return Ok("ok".to_owned());
+    }
+    match daemon::open_store(&url, rules, Arc::new(SystemClock)).await {
         Ok(store) => {
             let probed = store.probe(SystemClock.now()).await;
             store.close().await;

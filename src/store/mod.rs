@@ -8,7 +8,13 @@
 //! Operations that come often take batches; the caller may also rely on the store to commit what
 //! several callers asked for at the same time together.
 
+mod codes;
+mod destinations;
+mod hashes;
+pub mod postgres;
+mod remembered;
 pub mod sqlite;
+mod tags;
 
 use answerback_contract::{
     DedupeRest, Event, EventId, Generation, QuestionId, TenantId, ThreadId, Time, WaitState,

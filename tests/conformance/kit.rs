@@ -8,41 +8,87 @@ use answerback::core::{
     AnnouncerRule, Answer, AnswerRequest, Destination, Envelope, Leased, Name, OutboxState,
     Publish, RouteRule, Rules, Wait,
 };
+use answerback::store::postgres::{PostgresOptions, PostgresStore};
 use answerback::store::sqlite::{Location, Mint, SqliteOptions, SqliteStore};
 use answerback::store::{
     FeedEvent, FeedRequest, Found, LeaseRequest, OutboxFilter, OutboxRow, Place, Published,
     Settled, Settlement, Store, WaitFilter, WaitQuery,
 };
+use answerback_testkit::postgres::{self, Database};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// Makes stores of one kind.
 pub(crate) struct Kit {
-    directory: Option<TempDir>,
+    kind: Kind,
     made: AtomicU64,
+}
+
+enum Kind {
+    Memory,
+    Files(TempDir),
+    /// Databases, removed with the kit; through the proxy that gives each transaction another
+    /// connection, or directly.
+    Databases {
+        made: Mutex<Vec<Database>>,
+        pooled: bool,
+    },
 }
 
 impl Kit {
     pub(crate) fn memory() -> Self {
-        Self { directory: None, made: AtomicU64::new(0) }
+        Self::of(Kind::Memory)
     }
 
     pub(crate) fn file() -> Self {
-        Self { directory: Some(TempDir::new().unwrap()), made: AtomicU64::new(0) }
+        Self::of(Kind::Files(TempDir::new().unwrap()))
+    }
+
+    pub(crate) fn postgres() -> Self {
+        Self::of(Kind::Databases { made: Mutex::default(), pooled: false })
+    }
+
+    pub(crate) fn pgbouncer() -> Self {
+        Self::of(Kind::Databases { made: Mutex::default(), pooled: true })
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self { kind, made: AtomicU64::new(0) }
     }
 
     /// An empty store.
     pub(crate) async fn fresh(&self, rules: Rules) -> Arc<dyn Store> {
         let n = self.made.fetch_add(1, Ordering::Relaxed);
-        let location = match &self.directory {
-            None => Location::Memory,
-            Some(directory) => Location::File(directory.path().join(format!("{n}.db"))),
-        };
-        Arc::new(open(location, rules))
+        match &self.kind {
+            Kind::Memory => Arc::new(open(Location::Memory, rules)),
+            Kind::Files(directory) => {
+                let location = Location::File(directory.path().join(format!("{n}.db")));
+                Arc::new(open(location, rules))
+            }
+            Kind::Databases { made, pooled } => {
+                let database = postgres::database().await;
+                let url = match pooled {
+                    true => database.pgbouncer_url(),
+                    false => database.url().to_owned(),
+                };
+                made.lock().unwrap().push(database);
+                open_postgres(&url, rules).await
+            }
+        }
     }
+}
+
+pub(crate) async fn open_postgres(url: &str, rules: Rules) -> Arc<dyn Store> {
+    let options = PostgresOptions {
+        url: url.into(),
+        listen_url: None,
+        rules: Arc::new(rules),
+        mint: Arc::new(fresh_event_id),
+    };
+    Arc::new(PostgresStore::open(options).await.unwrap())
 }
 
 static IDS: AtomicU64 = AtomicU64::new(0);

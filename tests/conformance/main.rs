@@ -23,6 +23,18 @@ macro_rules! over_every_store {
                 async fn $promise() { crate::$module::$promise(&crate::kit::Kit::memory()).await; }
             )*)*
         }
+        mod in_postgresql {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $promise() { crate::$module::$promise(&crate::kit::Kit::postgres()).await; }
+            )*)*
+        }
+        mod behind_pgbouncer {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $promise() { crate::$module::$promise(&crate::kit::Kit::pgbouncer()).await; }
+            )*)*
+        }
         mod in_a_file {
             $($(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,16 +6,18 @@
 
 mod plain;
 
-use crate::kit::{announcer, any_wait, ask, feed, open, outbox, route, tenant};
+use crate::kit::{announcer, any_wait, ask, feed, open, open_postgres, outbox, route, tenant};
 use answerback::contract::{EventId, Generation, Time, WaitState};
 use answerback::core::{
     self, AnswerOutcome, Destination, Name, OutboxId, OutboxState, RouteRule, Rules, Wait, WaitId,
 };
-use answerback::store::sqlite::{Location, SqliteStore};
+use answerback::store::sqlite::Location;
 use answerback::store::{LeaseRequest, Retried, Retry, Settled, Settlement, Store};
+use answerback_testkit::postgres::Database;
 use plain::Model;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What is done; numbers pick among what there is.
@@ -77,17 +79,35 @@ fn destination(n: u8) -> Destination {
     }
 }
 
-/// The store and the model, side by side.
+/// Where the store is.
+enum Place {
+    Sqlite(Location),
+    Postgres(Database),
+}
+
+impl Place {
+    async fn open(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Sqlite(location) => Arc::new(open(location.clone(), rules())),
+            Self::Postgres(database) => open_postgres(database.url(), rules()).await,
+        }
+    }
+}
+
+/// The store and the model, side by side. The model counts from one; the store's numbers only grow.
 struct Both {
-    location: Location,
-    store: SqliteStore,
+    place: Place,
+    store: Arc<dyn Store>,
     model: Model,
+    /// The store's numbers, in the order of the model's.
+    waits: Vec<i64>,
+    messages: Vec<i64>,
     /// Every lease ever given: also those that are over, to be settled in vain.
     leases: Vec<(usize, u64)>,
 }
 
 impl Both {
-    fn new(location: Location) -> Self {
+    async fn new(place: Place) -> Self {
         let start = Time::from_millis(1_000_000);
         let model = Model {
             rules: rules(),
@@ -98,15 +118,44 @@ impl Both {
             held: Vec::new(),
             feed: Vec::new(),
         };
-        let store = open(location.clone(), rules());
-        Self { location, store, model, leases: Vec::new() }
+        let store = place.open().await;
+        let (waits, messages, leases) = (Vec::new(), Vec::new(), Vec::new());
+        Self { place, store, model, waits, messages, leases }
     }
 
-    /// Another process: nothing is out any more.
+    /// Another process: what one process alone remembers of leases is gone.
     async fn restart(&mut self) {
         self.store.close().await;
-        self.store = open(self.location.clone(), rules());
-        self.model.held.clear();
+        self.store = self.place.open().await;
+        if let Place::Sqlite(_) = self.place {
+            self.model.held.clear();
+        }
+    }
+
+    /// Learns the numbers of what is new.
+    async fn learn(&mut self) {
+        let waits = self.store.list_waits(any_wait()).await.unwrap().found;
+        self.waits = waits.iter().rev().map(|wait| wait.id.0).collect();
+        self.messages = outbox(&*self.store).await.iter().map(|row| row.id.0).collect();
+        assert!(self.waits.is_sorted() && self.messages.is_sorted());
+    }
+
+    fn wait_id(&self, number: WaitId) -> WaitId {
+        WaitId(self.waits[usize::try_from(number.0).unwrap() - 1])
+    }
+
+    fn wait_number(&self, id: WaitId) -> WaitId {
+        let at = self.waits.binary_search(&id.0).unwrap();
+        WaitId(i64::try_from(at).unwrap() + 1)
+    }
+
+    /// One past the last is a message that does not exist.
+    fn message_id(&self, n: usize) -> OutboxId {
+        OutboxId(self.messages.get(n).copied().unwrap_or(i64::MAX))
+    }
+
+    fn message_number(&self, id: OutboxId) -> usize {
+        self.messages.binary_search(&id.0).unwrap()
     }
 
     async fn step(&mut self, step: &Step) {
@@ -149,8 +198,9 @@ impl Both {
                 self.model.carry_out(ops);
             }
             Step::Cancel(which) => {
+                self.learn().await;
                 let Some(wait) = pick(&self.model.waits, *which) else { return };
-                let told = self.store.cancel(wait.id, now).await.unwrap().unwrap();
+                let told = self.store.cancel(self.wait_id(wait.id), now).await.unwrap().unwrap();
                 let ids = &mut crate::kit::fresh_event_id;
                 let (outcome, ops) = core::cancel(wait, &self.model.rules, now, ids).unwrap();
                 assert_eq!(told.outcome, outcome);
@@ -170,13 +220,14 @@ impl Both {
                     _ => Settled::RetryAt { at: now.after(TICK), error: String::new() },
                 };
                 self.model.settle(id, lease, &how);
-                let id = OutboxId(i64::try_from(id).unwrap() + 1);
+                let id = self.message_id(id);
                 let settlement = Settlement { id, lease, settled: how };
                 self.store.settle(vec![settlement], now).await.unwrap();
             }
             Step::Retry(which) => {
+                self.learn().await;
                 let n = usize::from(*which) % (self.model.messages.len() + 1);
-                let id = OutboxId(i64::try_from(n).unwrap() + 1);
+                let id = self.message_id(n);
                 let announcement =
                     self.model.messages.get(n).is_none_or(|m| m.destination.is_announcer());
                 let what = if announcement { Retry::Announcement(id) } else { Retry::Delivery(id) };
@@ -194,9 +245,10 @@ impl Both {
                 assert!(matches!(told, Retried::Queued(n, _) if n == queued), "{told:?}");
             }
             Step::Pulled(which) => {
+                self.learn().await;
                 let Some(wait) = pick(&self.model.waits, *which) else { return };
                 let id = wait.id;
-                let told = self.store.pulled(id, now).await.unwrap();
+                let told = self.store.pulled(self.wait_id(id), now).await.unwrap();
                 let mut any = false;
                 for n in 0..self.model.messages.len() {
                     let message = &mut self.model.messages[n];
@@ -226,7 +278,9 @@ impl Both {
             .collect();
         due.sort_unstable();
         due.truncate(limit);
-        let ended: Vec<_> = told.waits.iter().map(|(id, at)| (*at, *id)).collect();
+        self.learn().await;
+        let ended: Vec<_> =
+            told.waits.iter().map(|(id, at)| (*at, self.wait_number(*id))).collect();
         assert_eq!(ended, due);
         for (_, id) in due {
             let wait = self.model.wait_mut(id).clone();
@@ -246,13 +300,13 @@ impl Both {
         let request = LeaseRequest { destination: to.clone(), limit, bytes: 1 << 20, hold: HOLD };
         let told = self.store.lease(request, now).await.unwrap();
         let given = self.model.lease(to, limit);
-        let ids: Vec<usize> =
-            told.messages.iter().map(|m| usize::try_from(m.id.0).unwrap() - 1).collect();
+        self.learn().await;
+        let ids: Vec<usize> = told.messages.iter().map(|m| self.message_number(m.id)).collect();
         assert_eq!(ids, given, "to {to:?} at {now:?}");
         for message in told.messages {
-            let id = usize::try_from(message.id.0).unwrap() - 1;
+            let id = self.message_number(message.id);
             assert_eq!(message.attempts, self.model.messages[id].attempts);
-            assert_eq!(*message.wait, *self.wait_as_modelled(message.wait.id, &message.wait));
+            assert_eq!(*message.wait, *self.wait_as_modelled(&message.wait));
             let held = self.model.held.iter_mut().find(|held| held.id == id).unwrap();
             held.lease = message.lease;
             self.leases.push((id, message.lease));
@@ -260,27 +314,31 @@ impl Both {
     }
 
     /// The model's wait; ids of events are each side's own.
-    fn wait_as_modelled(&self, id: WaitId, told: &Wait) -> Box<Wait> {
-        let wait = &self.model.waits[usize::try_from(id.0).unwrap() - 1];
-        Box::new(Wait { event_id: told.event_id.clone(), ..wait.clone() })
+    fn wait_as_modelled(&self, told: &Wait) -> Box<Wait> {
+        let number = self.wait_number(told.id);
+        let wait = &self.model.waits[usize::try_from(number.0).unwrap() - 1];
+        Box::new(Wait { id: told.id, event_id: told.event_id.clone(), ..wait.clone() })
     }
 
-    async fn compare(&self) {
+    async fn compare(&mut self) {
+        self.learn().await;
         let mut waits = self.store.list_waits(any_wait()).await.unwrap().found;
         waits.reverse();
         assert_eq!(waits.len(), self.model.waits.len());
         for wait in waits {
-            assert_eq!(*wait, *self.wait_as_modelled(wait.id, &wait));
+            assert_eq!(*wait, *self.wait_as_modelled(&wait));
         }
-        let told = feed(&self.store, None).await;
-        let told: Vec<_> = told.iter().map(|e| (e.wait.id.0, e.event, e.at)).collect();
+        let told = feed(&*self.store, None).await;
+        let told: Vec<_> =
+            told.iter().map(|e| (self.wait_number(e.wait.id).0, e.event, e.at)).collect();
         assert_eq!(told, self.model.feed);
-        let rows = outbox(&self.store).await;
+        let rows = outbox(&*self.store).await;
         assert_eq!(rows.len(), self.model.messages.len());
         let mut depths = BTreeMap::new();
         for (row, message) in rows.iter().zip(&self.model.messages) {
             assert_eq!((row.state, row.event), (message.state, message.event), "{row:?}");
-            assert_eq!((row.wait.0, row.attempts), (message.wait, message.attempts), "{row:?}");
+            let wait = self.wait_number(row.wait).0;
+            assert_eq!((wait, row.attempts), (message.wait, message.attempts), "{row:?}");
             assert_eq!(row.destination, message.destination);
             if message.state == OutboxState::Queued {
                 let pulled = message.destination == Destination::Pull;
@@ -306,7 +364,7 @@ impl Both {
                 for (id, lease) in self.leases.split_off(from) {
                     any = true;
                     self.model.settle(id, lease, &Settled::Delivered);
-                    let id = OutboxId(i64::try_from(id).unwrap() + 1);
+                    let id = self.message_id(id);
                     let end = Settlement { id, lease, settled: Settled::Delivered };
                     self.store.settle(vec![end], self.model.now).await.unwrap();
                 }
@@ -342,7 +400,7 @@ async fn run(mut both: Both, steps: &[Step], restart_every: usize) {
 }
 
 fn block_on(work: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work);
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
 }
 
 proptest! {
@@ -350,7 +408,9 @@ proptest! {
 
     #[test]
     fn a_store_does_what_a_simple_model_does(steps in prop::collection::vec(step(), 1..120)) {
-        block_on(run(Both::new(Location::Memory), &steps, usize::MAX));
+        block_on(async {
+            run(Both::new(Place::Sqlite(Location::Memory)).await, &steps, usize::MAX).await;
+        });
     }
 }
 
@@ -363,6 +423,21 @@ proptest! {
     ) {
         let directory = tempfile::TempDir::new().unwrap();
         let location = Location::File(directory.path().join("a.db"));
-        block_on(run(Both::new(location), &steps, 25));
+        block_on(async {
+            run(Both::new(Place::Sqlite(location)).await, &steps, 25).await;
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn so_does_a_postgresql_database_that_daemons_come_to_and_leave(
+        steps in prop::collection::vec(step(), 40..100)
+    ) {
+        block_on(async {
+            run(Both::new(Place::Postgres(Database::create())).await, &steps, 25).await;
+        });
     }
 }

@@ -5,41 +5,12 @@ use super::destinations::DestinationId;
 use super::fail::Done;
 use super::rows;
 use super::unit::{QueuedRow, Unit};
-use crate::store::Retention;
-use answerback_contract::{
-    DedupeRest, EventId, Generation, QuestionId, TenantId, ThreadId, Time, WaitState,
-};
-use answerback_core::{Destination, Publish, Wait, WaitId};
+use crate::store::hashes::{self, Hash};
+use crate::store::{Retention, remembered};
+use answerback_contract::{DedupeRest, EventId, Generation, QuestionId, TenantId, ThreadId, Time};
+use answerback_core::{Destination, Publish, Wait};
 use rusqlite::{Connection, OptionalExtension, params};
-use sha2::{Digest, Sha256};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-type Hash = [u8; 16];
-
-fn hash(parts: &[&str]) -> Hash {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    let mut first = [0; 16];
-    first.copy_from_slice(&hash.finalize()[..16]);
-    first
-}
-
-/// Under which a dedupe key is remembered.
-pub(super) fn key(tenant: &TenantId, rest: &DedupeRest) -> Hash {
-    hash(&["key", tenant.as_str(), rest.as_str()])
-}
-
-fn identity(tenant: &TenantId, thread: &ThreadId, question: &QuestionId) -> Hash {
-    hash(&["identity", tenant.as_str(), thread.as_str(), question.as_str()])
-}
-
-fn event(tenant: &TenantId, thread: &ThreadId, question: &QuestionId, id: &str) -> Hash {
-    hash(&["event", tenant.as_str(), thread.as_str(), question.as_str(), id])
-}
 
 /// Whether a publish of a question whose wait is forgotten was seen.
 pub(super) fn is_seen(
@@ -52,13 +23,11 @@ pub(super) fn is_seen(
     if !unit.shared.forgot.load(Ordering::Relaxed) {
         return Ok(false);
     }
-    let hash = event(tenant, thread, question, id.as_str());
+    let hash = hashes::event(tenant, thread, question, id.as_str());
     Ok(unit.conn.prepare_cached("SELECT 1 FROM forgotten WHERE hash = ?1")?.exists([hash])?)
 }
 
-/// What is still known of a question whose waits are all forgotten, as a wait that ended without
-/// an answer: so a redelivery is known for one, and a new question gets the next generation, which
-/// no late answer to a forgotten one can be taken for.
+/// What is still known of a question whose waits are all forgotten.
 pub(super) fn remembered(unit: &Unit<'_>, asked: &Publish, now: Time) -> Done<Option<Wait>> {
     if !unit.shared.forgot.load(Ordering::Relaxed) {
         return Ok(None);
@@ -66,27 +35,10 @@ pub(super) fn remembered(unit: &Unit<'_>, asked: &Publish, now: Time) -> Done<Op
     let (thread, question) = (asked.envelope.thread_id(), asked.envelope.question_id());
     let mut statement =
         unit.conn.prepare_cached("SELECT generation, choice FROM forgotten WHERE hash = ?1")?;
-    let mut found = statement.query([identity(&asked.tenant, thread, question)])?;
+    let mut found = statement.query([hashes::remembered(&asked.tenant, thread, question)])?;
     let Some(row) = found.next()? else { return Ok(None) };
-    Ok(Some(Wait {
-        id: WaitId(0),
-        tenant: asked.tenant.clone(),
-        thread_id: thread.clone(),
-        question_id: question.clone(),
-        generation: rows::generation(row, 0)?,
-        rest: DedupeRest::choice(question, rows::number(row, 1)?),
-        run_id: Arc::from(thread.as_str()),
-        state: WaitState::Cancelled,
-        envelope: asked.envelope.text().clone(),
-        taken_over: None,
-        event_id: asked.event_id.clone(),
-        created_at: now,
-        expires_at: None,
-        closed_at: Some(now),
-        answer: None,
-        resends: 0,
-        note: None,
-    }))
+    let (generation, choice) = (rows::generation(row, 0)?, rows::number(row, 1)?);
+    Ok(Some(remembered::wait(asked, generation, choice, now)))
 }
 
 /// Which waits are due to be forgotten: ended long enough ago, nothing on its way any more, and
@@ -176,10 +128,10 @@ impl Unit<'_> {
             .query_map([id], |row| row.get::<_, String>(0))?
             .collect::<Result<Vec<_>, _>>()?;
         seen.push(event_id.clone());
-        let mut hashes: Vec<Hash> =
-            seen.iter().map(|e| event(tenant, thread, question, e)).collect();
-        hashes.push(key(tenant, &DedupeRest::choice(question, *choice)));
-        hashes.push(identity(tenant, thread, question));
+        let mut memories: Vec<Hash> =
+            seen.iter().map(|e| hashes::event(tenant, thread, question, e)).collect();
+        memories.push(hashes::key(tenant, &DedupeRest::choice(question, *choice)));
+        memories.push(hashes::remembered(tenant, thread, question));
         // Of an identity the newest generation counts, whichever is forgotten last.
         let mut insert = self.conn.prepare_cached(
             "INSERT INTO forgotten (hash, generation, choice, at) VALUES (?1, ?2, ?3, ?4) \
@@ -187,7 +139,7 @@ impl Unit<'_> {
              choice = iif(excluded.generation > generation, excluded.choice, choice), \
              generation = max(excluded.generation, generation)",
         )?;
-        for hash in hashes {
+        for hash in memories {
             insert.execute(params![hash, generation.get(), choice, now.millis()])?;
         }
         Ok(())
@@ -254,26 +206,4 @@ impl Unit<'_> {
 /// Whether anything was ever forgotten.
 pub(super) fn any(conn: &Connection) -> Done<bool> {
     Ok(conn.query_row("SELECT 1 FROM forgotten LIMIT 1", [], |_| Ok(())).optional()?.is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_and_parts_are_kept_apart() {
-        let id = |t: &str| (TenantId::new(t).unwrap(), ThreadId::new(t).unwrap());
-        let question = QuestionId::new("q").unwrap();
-        let (tenant, thread) = id("a");
-        let other = ThreadId::new("ab").unwrap();
-        let all = [
-            key(&tenant, &DedupeRest::choice(&question, 1)),
-            identity(&tenant, &thread, &question),
-            identity(&tenant, &other, &question),
-            event(&tenant, &thread, &question, "e"),
-        ];
-        for (n, a) in all.iter().enumerate() {
-            assert!(!all[n + 1..].contains(a));
-        }
-    }
 }

@@ -10,10 +10,9 @@ use super::fail::{Done, Fail};
 use super::rows::{self, wait_columns};
 use super::unit::Shared;
 use super::waits;
-use crate::store::{Found, OutboxFilter, OutboxRow, WaitFilter, WaitQuery};
-use answerback_contract::json::{self, Json};
+use crate::store::{Found, OutboxFilter, OutboxRow, WaitFilter, WaitQuery, tags};
 use answerback_contract::{EventId, QuestionId, ThreadId};
-use answerback_core::{Destination, Envelope, OutboxId, OutboxState, Wait, WaitId};
+use answerback_core::{Destination, OutboxId, OutboxState, Wait, WaitId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 use std::sync::Arc;
@@ -185,7 +184,7 @@ pub(super) fn waits(
         let mut rows = statement.query(params_from_iter(&values))?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let wait = rows::wait(row)?;
-        Ok(has_tags(&wait, &filter.tags)?.then(|| Arc::new(wait)))
+        Ok(tags::has(&wait, &filter.tags)?.then(|| Arc::new(wait)))
     })
 }
 
@@ -230,27 +229,6 @@ fn ids(conn: &Connection, sql: &str, values: Vec<Value>) -> Done<Vec<i64>> {
 
 pub(super) fn sql_limit(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
-}
-
-/// Whether a wait has these tags: compared as text, or as JSON text when the tag is no string.
-fn has_tags(wait: &Wait, wanted: &[(String, String)]) -> Done<bool> {
-    if wanted.is_empty() {
-        return Ok(true);
-    }
-    let envelope = Envelope::parse(wait.envelope.clone())?;
-    let Some(text) = envelope.tags_text() else { return Ok(false) };
-    let members = json::members(text)?;
-    for (name, value) in wanted {
-        let Some(tag) = members.iter().rev().find(|m| m.key == *name) else { return Ok(false) };
-        let same = match json::parse(tag.raw)? {
-            Json::String(text) => text == *value,
-            _ => tag.raw == value,
-        };
-        if !same {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Where the candidates of a list of messages come from, newest first. Each takes the id before

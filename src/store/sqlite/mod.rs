@@ -13,7 +13,6 @@
 
 mod checkpoint;
 mod depths;
-mod destinations;
 mod events;
 mod fail;
 mod forgotten;
@@ -32,6 +31,7 @@ mod writer;
 pub use open::{Location, OpenError};
 pub use unit::Mint;
 
+use super::destinations;
 use super::{
     Answered, Cancelled, Depth, Feed, FeedRequest, Found, KeptReply, Lease, LeaseRequest, Listed,
     Moved, OutboxFilter, OutboxRow, Place, Published, Retention, Retried, Retry, Settlement, Store,

@@ -1,6 +1,10 @@
 //! Rows and what they mean.
 
 use super::fail::{Done, Fail};
+use crate::store::codes;
+pub(super) use crate::store::codes::{
+    BEHIND, DEAD, DELIVERED, NEVER, READY, WITHDRAWN, event_code, wait_code,
+};
 use answerback_contract::{
     Bytes, DedupeRest, Event, EventId, Generation, QuestionId, TenantId, ThreadId, Time, Via,
     WaitState,
@@ -8,22 +12,6 @@ use answerback_contract::{
 use answerback_core::{GivenAnswer, OutboxState, Wait, WaitId};
 use rusqlite::Row;
 use std::sync::Arc;
-
-/// `waits.state` of an open wait; partial indices name it as a literal.
-pub(super) const OPEN: i64 = 1;
-
-/// `outbox.state`: queued behind another one of its order key.
-pub(super) const BEHIND: i64 = 0;
-/// `outbox.state`: queued, due at its `next_attempt_at`.
-pub(super) const READY: i64 = 1;
-/// `outbox.state`: delivered.
-pub(super) const DELIVERED: i64 = 2;
-/// `outbox.state`: dead.
-pub(super) const DEAD: i64 = 3;
-/// `outbox.next_attempt_at` of what is never due.
-pub(super) const NEVER: i64 = i64::MAX;
-/// `outbox.state`: withdrawn.
-pub(super) const WITHDRAWN: i64 = 4;
 
 /// The columns that [`wait`] reads, of a table called `w`, for `concat!`.
 macro_rules! wait_columns {
@@ -112,63 +100,14 @@ fn via(row: &Row<'_>, column: usize) -> Done<Via> {
 }
 
 pub(super) fn wait_state(code: i64) -> Done<WaitState> {
-    usize::try_from(code)
-        .ok()
-        .and_then(|at| WaitState::ALL.get(at).copied())
-        .ok_or_else(|| Fail::Corrupt(format!("an unknown wait state {code}")))
-}
-
-/// `waits.state`; [`WaitState::ALL`] has them in this order.
-pub(super) fn wait_code(state: WaitState) -> i64 {
-    match state {
-        WaitState::Pending => 0,
-        WaitState::Open => OPEN,
-        WaitState::Completed => 2,
-        WaitState::TimedOut => 3,
-        WaitState::Cancelled => 4,
-        WaitState::Unused => 5,
-    }
+    codes::wait_state(code).ok_or_else(|| Fail::Corrupt(format!("an unknown wait state {code}")))
 }
 
 pub(super) fn outbox_state(code: i64) -> Done<OutboxState> {
-    match code {
-        BEHIND | READY => Ok(OutboxState::Queued),
-        DELIVERED => Ok(OutboxState::Delivered),
-        DEAD => Ok(OutboxState::Dead),
-        WITHDRAWN => Ok(OutboxState::Withdrawn),
-        other => Err(Fail::Corrupt(format!("an unknown outbox state {other}"))),
-    }
+    codes::outbox_state(code)
+        .ok_or_else(|| Fail::Corrupt(format!("an unknown outbox state {code}")))
 }
 
 pub(super) fn event(code: i64) -> Done<Event> {
-    usize::try_from(code)
-        .ok()
-        .and_then(|at| Event::ALL.get(at).copied())
-        .ok_or_else(|| Fail::Corrupt(format!("an unknown event {code}")))
-}
-
-/// `outbox.event`; [`Event::ALL`] has them in this order.
-pub(super) fn event_code(event: Event) -> i64 {
-    match event {
-        Event::Created => 0,
-        Event::Answered => 1,
-        Event::TimedOut => 2,
-        Event::Cancelled => 3,
-        Event::Reminder => 4,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_are_read_as_they_are_written() {
-        for state in WaitState::ALL {
-            assert_eq!(wait_state(wait_code(state)).unwrap(), state);
-        }
-        for e in Event::ALL {
-            assert_eq!(event(event_code(e)).unwrap(), e);
-        }
-    }
+    codes::event(code).ok_or_else(|| Fail::Corrupt(format!("an unknown event {code}")))
 }

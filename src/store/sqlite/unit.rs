@@ -482,7 +482,7 @@ impl<'c> Unit<'c> {
         if !self.shared.forgot.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let hash = super::forgotten::key(tenant, &rest);
+        let hash = crate::store::hashes::key(tenant, &rest);
         Ok(self.conn.prepare_cached("SELECT 1 FROM forgotten WHERE hash = ?1")?.exists([hash])?)
     }
 }

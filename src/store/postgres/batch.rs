@@ -1,0 +1,140 @@
+//! What is asked for at the same time is carried out together.
+//!
+//! While one batch is under way the next one gathers, so batches grow with the load by themselves
+//! and nothing waits for a clock.
+
+use super::connect::Lent;
+use super::fail::{Done, Fail};
+use super::shared::Shared;
+use crate::store::{StoreError, StoreResult};
+use futures::FutureExt as _;
+use std::sync::Arc;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinSet;
+
+/// At most so many jobs a transaction.
+const MOST_JOBS: usize = 256;
+/// At most about so many bytes a transaction.
+const MOST_BYTES: usize = 4 << 20;
+
+/// One kind of work.
+pub(super) trait Work: Send + Sync + 'static {
+    /// What is asked for.
+    type Job: Send + Sync + 'static;
+    /// What came of it.
+    type Reply: Send + 'static;
+
+    /// How large a job is, about.
+    fn bytes(job: &Self::Job) -> usize;
+
+    /// Carries jobs out in one transaction, which it opens and commits. One reply a job, in order.
+    fn carry_out(
+        shared: &Shared,
+        lent: &Lent,
+        jobs: &[Self::Job],
+    ) -> impl Future<Output = Done<Vec<Self::Reply>>> + Send;
+}
+
+type Waiting<W> = (<W as Work>::Job, oneshot::Sender<StoreResult<<W as Work>::Reply>>);
+
+/// Takes jobs of one kind.
+pub(super) struct Batcher<W: Work>(std::sync::RwLock<Option<mpsc::Sender<Waiting<W>>>>);
+
+impl<W: Work> Batcher<W> {
+    /// Starts `workers` that carry out batches side by side.
+    pub(super) fn start(shared: &Arc<Shared>, workers: usize, tasks: &mut JoinSet<()>) -> Self {
+        let (sender, receiver) = mpsc::channel(2 * MOST_JOBS);
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..workers {
+            tasks.spawn(run::<W>(Arc::clone(shared), Arc::clone(&receiver)));
+        }
+        Self(std::sync::RwLock::new(Some(sender)))
+    }
+
+    /// Has a job carried out.
+    pub(super) async fn call(&self, job: W::Job) -> StoreResult<W::Reply> {
+        let sender = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let Some(sender) = sender else { return Err(closed()) };
+        let (reply, answered) = oneshot::channel();
+        sender.send((job, reply)).await.map_err(|_| closed())?;
+        drop(sender);
+        answered.await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable("the operation failed inside; see the log".to_owned()))
+        })
+    }
+
+    /// Takes no more.
+    pub(super) fn close(&self) {
+        drop(self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+    }
+}
+
+pub(super) fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".to_owned())
+}
+
+async fn run<W: Work>(shared: Arc<Shared>, receiver: Arc<Mutex<mpsc::Receiver<Waiting<W>>>>) {
+    loop {
+        let (mut jobs, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
+        {
+            let mut receiver = receiver.lock().await;
+            let mut next = receiver.recv().await;
+            while let Some((job, reply)) = next.take() {
+                bytes += W::bytes(&job);
+                jobs.push(job);
+                replies.push(reply);
+                if jobs.len() < MOST_JOBS && bytes < MOST_BYTES {
+                    next = receiver.try_recv().ok();
+                }
+            }
+        }
+        if jobs.is_empty() {
+            return;
+        }
+        carry_out::<W>(&shared, jobs, replies).await;
+    }
+}
+
+async fn carry_out<W: Work>(
+    shared: &Arc<Shared>,
+    jobs: Vec<W::Job>,
+    replies: Vec<oneshot::Sender<StoreResult<W::Reply>>>,
+) {
+    let jobs = Arc::new(jobs);
+    let fail = match attempt::<W>(shared, &jobs).await {
+        Ok(done) => {
+            for (reply, done) in replies.into_iter().zip(done) {
+                let _ = reply.send(Ok(done));
+            }
+            return;
+        }
+        Err(fail) => fail,
+    };
+    if jobs.len() > 1 && fail.concerns_one() {
+        // One of them is at fault: the others shall not suffer for it. Nobody else has the jobs.
+        let Some(jobs) = Arc::into_inner(jobs) else { return };
+        for (job, reply) in jobs.into_iter().zip(replies) {
+            Box::pin(carry_out::<W>(shared, vec![job], vec![reply])).await;
+        }
+        return;
+    }
+    if let Fail::Corrupt(_) = &fail {
+        tracing::error!(error = %fail.told(), "a transaction failed");
+    } else {
+        tracing::warn!(error = %fail.told(), "a transaction failed");
+    }
+    for reply in replies {
+        let _ = reply.send(Err(fail.told()));
+    }
+}
+
+async fn attempt<W: Work>(shared: &Arc<Shared>, jobs: &Arc<Vec<W::Job>>) -> Done<Vec<W::Reply>> {
+    let (all, asked) = (Arc::clone(shared), Arc::clone(jobs));
+    shared
+        .link
+        .transaction(move |lent| {
+            let (shared, jobs) = (Arc::clone(&all), Arc::clone(&asked));
+            async move { W::carry_out(&shared, lent, &jobs).await }.boxed()
+        })
+        .await
+}

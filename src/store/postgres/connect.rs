@@ -1,0 +1,183 @@
+//! Connections: a pool of them, and transactions that are sent in as few round trips as can be.
+//!
+//! Statements are never prepared by name and nothing is set for a session, so that a proxy may give
+//! each transaction another connection of the server (pgbouncer's `pool_mode = transaction`).
+
+use super::fail::{Done, Fail};
+use deadpool_postgres::{Object, Pool, PoolError};
+use futures::future::BoxFuture;
+use std::time::Duration;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
+
+/// How long one statement may take; the server ends it then.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+     SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '5s'; \
+     SET LOCAL idle_in_transaction_session_timeout = '15s'";
+
+/// A transaction, or a read, that takes longer is given up, with its connection: the way to the
+/// server may be dead without a sign.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// How often work that lost against other transactions is done anew.
+const TRIES: u32 = 8;
+
+/// A value and its type.
+pub(super) type Param<'p> = (&'p (dyn ToSql + Sync), Type);
+
+/// A connection out of the pool. Only one that was used to the end goes back there.
+pub(super) struct Lent(Option<Object>);
+
+impl Lent {
+    fn client(&self) -> Done<&Client> {
+        // `None` only once it is dropped.
+        let object = self.0.as_ref().ok_or_else(|| Fail::Connect("it is closed".to_owned()))?;
+        Ok(object)
+    }
+
+    /// Runs one statement.
+    pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Done<Vec<Row>> {
+        Ok(self.client()?.query_typed(sql, params).await?)
+    }
+
+    /// Runs statements without parameters.
+    async fn simple(&self, sql: &str) -> Done<()> {
+        Ok(self.client()?.batch_execute(sql).await?)
+    }
+
+    /// Opens a transaction. Send it together with the first statements (`try_join!`): all that is
+    /// polled in one go travels in one round trip, in that order.
+    pub(super) async fn begin(&self) -> Done<()> {
+        self.simple(BEGIN).await
+    }
+
+    /// Ends the transaction. Its success means something only together with that of every statement
+    /// before it.
+    pub(super) async fn commit(&self) -> Done<()> {
+        self.simple("COMMIT").await
+    }
+
+    /// Gives the connection back for others.
+    fn give_back(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // In the midst of something: nobody else may have it.
+        if let Some(object) = self.0.take() {
+            drop(Object::take(object));
+        }
+    }
+}
+
+/// The way to the database. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Link {
+    pool: Pool,
+}
+
+impl Link {
+    pub(super) fn new(pool: Pool) -> Self {
+        Self { pool }
+    }
+
+    async fn lend(&self) -> Done<Lent> {
+        match self.pool.get().await {
+            Ok(object) => Ok(Lent(Some(object))),
+            Err(PoolError::Closed) => Err(Fail::Connect("the store is closed".to_owned())),
+            Err(PoolError::Timeout(_)) => Err(Fail::Slow),
+            Err(PoolError::Backend(error)) => Err(Fail::Connect(reason(&error))),
+            Err(error) => Err(Fail::Connect(error.to_string())),
+        }
+    }
+
+    /// Reads: one or more statements, each seeing what is committed when it starts. A connection
+    /// that turns out to be dead is replaced once.
+    pub(super) async fn read<T, F>(&self, work: F) -> Done<T>
+    where
+        T: Send,
+        F: for<'l> Fn(&'l Lent) -> BoxFuture<'l, Done<T>> + Send + Sync,
+    {
+        let mut fresh = false;
+        loop {
+            let lent = self.lend().await?;
+            let done = tokio::time::timeout(LONGEST, work(&lent)).await.unwrap_or(Err(Fail::Slow));
+            match done {
+                Ok(value) => {
+                    lent.give_back();
+                    return Ok(value);
+                }
+                Err(Fail::Sql(error)) if error.as_db_error().is_none() && !fresh => fresh = true,
+                Err(fail) => {
+                    if matches!(&fail, Fail::Sql(error) if error.as_db_error().is_some())
+                        || matches!(&fail, Fail::Corrupt(_))
+                    {
+                        lent.give_back();
+                    }
+                    return Err(fail);
+                }
+            }
+        }
+    }
+
+    /// Carries out one transaction: `work` opens and commits it. What lost against others is done
+    /// anew; whatever else fails is rolled back. A connection that breaks while the transaction is
+    /// ended leaves open which it was.
+    pub(super) async fn transaction<T, F>(&self, work: F) -> Done<T>
+    where
+        T: Send,
+        F: for<'l> Fn(&'l Lent) -> BoxFuture<'l, Done<T>> + Send + Sync,
+    {
+        let mut tries = 0;
+        loop {
+            let lent = self.lend().await?;
+            let done = tokio::time::timeout(LONGEST, work(&lent)).await.unwrap_or(Err(Fail::Slow));
+            let fail = match done {
+                Ok(value) => {
+                    lent.give_back();
+                    return Ok(value);
+                }
+                Err(fail) => fail,
+            };
+            let rolled_back = match &fail {
+                Fail::Sql(error) if error.as_db_error().is_none() => false,
+                Fail::Connect(_) | Fail::Slow => false,
+                _ => {
+                    let rollback = tokio::time::timeout(LONGEST, lent.simple("ROLLBACK")).await;
+                    matches!(rollback, Ok(Ok(())))
+                }
+            };
+            if rolled_back {
+                lent.give_back();
+            }
+            tries += 1;
+            if !fail.is_conflict() || tries == TRIES {
+                return Err(fail);
+            }
+            tokio::time::sleep(pause(tries)).await;
+        }
+    }
+
+    /// Lets no more work in.
+    pub(super) fn close(&self) {
+        self.pool.close();
+    }
+}
+
+/// Those who lost against each other come again at different times.
+fn pause(tries: u32) -> Duration {
+    let most = 2_u64 << tries.min(7);
+    Duration::from_millis(crate::clock::random() % most)
+}
+
+/// What keeps a connection from being made, without its password.
+pub(super) fn reason(error: &tokio_postgres::Error) -> String {
+    use std::error::Error as _;
+    match (error.as_db_error(), error.source()) {
+        (Some(db), _) => format!("{} ({})", db.message(), db.code().code()),
+        (None, Some(source)) => source.to_string(),
+        (None, None) => error.to_string(),
+    }
+}

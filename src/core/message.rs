@@ -2,10 +2,11 @@
 
 use crate::envelope::Envelope;
 use crate::field::Refusal;
-use crate::model::{GivenAnswer, Leased, Wait};
+use crate::model::{Destination, GivenAnswer, Leased, Name, OutboxId, Wait};
 use answerback_contract::json::{self, Quoted};
-use answerback_contract::{Bytes, DedupeKey, Event, Message, Time, WaitState};
+use answerback_contract::{Bytes, DedupeKey, Event, EventId, Message, Time, WaitState};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// The answer message for the host: `reply_with` as published, `answer` set, and `valid_until` when
 /// there is one (contract, section 6).
@@ -67,6 +68,31 @@ pub fn of(leased: &Leased, include_answer: bool) -> Result<Message, Refusal> {
         answered_by: given.and_then(|g| g.answered_by.clone()),
         answered_via: given.map(|g| g.answered_via),
     })
+}
+
+/// What announcers are told of an event, without the answer; `event_id` is `None` for the envelope's
+/// own.
+///
+/// # Errors
+/// Never for a wait whose envelope was let in.
+pub fn announced(
+    wait: &Arc<Wait>,
+    event: Event,
+    event_id: Option<EventId>,
+    at: Time,
+) -> Result<Bytes, Refusal> {
+    let leased = Leased {
+        id: OutboxId(0),
+        lease: 0,
+        destination: Destination::Announcer(Name::new("")),
+        event,
+        repeat: 0,
+        event_id,
+        attempts: 0,
+        queued_at: at,
+        wait: Arc::clone(wait),
+    };
+    Ok(of(&leased, false)?.payload)
 }
 
 /// The state that the event brought about and when; the wait itself may have gone on since.

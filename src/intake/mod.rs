@@ -5,7 +5,7 @@ mod follow;
 mod watchers;
 
 pub use follow::follow;
-pub use watchers::{Watch, Watchers};
+pub use watchers::{Events, Watch, Watchers};
 
 use crate::answers::Deadlines;
 use crate::clock::{self, Clock};

@@ -91,6 +91,11 @@ impl Watchers {
 }
 
 impl Events {
+    /// What happened so far was looked at, or is about to be.
+    pub fn seen(&mut self) {
+        self.0.borrow_and_update();
+    }
+
     /// Returns once something has happened since the last time this returned.
     pub async fn more(&mut self) {
         if self.0.changed().await.is_err() {

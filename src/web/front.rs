@@ -7,7 +7,7 @@ use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Reply, RequestId, X_REQUEST_ID};
 use super::routes::{Access, Endpoint, ROUTES, Route, Takes};
-use super::{ApiState, guard, health, openapi, outbox, waits};
+use super::{ApiState, events, guard, health, openapi, outbox, waits};
 use crate::config::Scope;
 use crate::metrics::SourceMetrics;
 use answerback_contract::{TenantId, Time};
@@ -32,6 +32,7 @@ pub(crate) struct App {
     pub(crate) state: ApiState,
     pub(crate) budget: Budget,
     pub(crate) in_flight: InFlight,
+    pub(crate) streams: events::Streams,
     pub(crate) readiness: health::Readiness,
     pub(crate) openapi: Bytes,
     pub(crate) counted: SourceMetrics,
@@ -72,6 +73,7 @@ impl Front {
             state,
             budget: Budget::new(BODY_BYTES),
             in_flight: InFlight::default(),
+            streams: events::Streams::default(),
             readiness: health::Readiness::default(),
             openapi: Bytes::from(openapi::document()),
             counted: SourceMetrics::of("http"),
@@ -153,15 +155,15 @@ async fn dispatch(app: Arc<App>, route: &'static Route, request: Request) -> Res
         tracing::error!(request_id = context.id.as_str(), route = route.path, "a handler panicked");
         Err(Problem::internal())
     });
-    let reply = match result {
-        Ok(reply) => reply,
+    let response = match result {
+        Ok(response) => response,
         Err(problem) => {
             waste(&parts, body).await;
-            problem.into_reply(&context.id)
+            problem.into_reply(&context.id).into_response()
         }
     };
-    log(&app, &context, route.path, reply.status.as_u16());
-    reply.into_response()
+    log(&app, &context, route.path, response.status().as_u16());
+    response
 }
 
 async fn run(
@@ -170,7 +172,7 @@ async fn run(
     context: &Context,
     parts: &mut Parts,
     body: &mut Body,
-) -> Result<Reply, Problem> {
+) -> Result<Response, Problem> {
     let auth = &app.state.auth;
     let asker = match route.access {
         Access::Open => Asker::Known(nobody()),
@@ -213,14 +215,18 @@ async fn run(
         return Err(Problem::bad_input("", "this path takes no body, or an empty object"));
     }
     let call = Call { route, caller, id, query, body: bytes, _share: share };
+    if route.endpoint == Endpoint::Events {
+        return events::stream(app, &call, &parts.headers).await;
+    }
     let key = if route.mutates() { idempotency::key(&parts.headers)? } else { None };
-    match key {
+    let reply = match key {
         None => act(app, call).await,
         Some(key) => {
             let target = parts.uri.path_and_query().map_or("", |t| t.as_str());
             idempotency::once(app, key, target, context, call).await
         }
-    }
+    };
+    reply.map(Reply::into_response)
 }
 
 /// Runs the handler.
@@ -232,6 +238,8 @@ pub(crate) async fn act(app: &App, call: Call) -> Result<Reply, Problem> {
         Endpoint::GetAnswer => waits::get_answer(app, call).await,
         Endpoint::DeleteAnswer => waits::delete_answer(app, call).await,
         Endpoint::CancelWait => waits::cancel(app, call).await,
+        // A stream is no reply: it was begun before this.
+        Endpoint::Events => Err(Problem::internal()),
         Endpoint::Answer => waits::answer(app, call).await,
         Endpoint::ListAnnouncements => outbox::list(app, call, true).await,
         Endpoint::ListDeliveries => outbox::list(app, call, false).await,

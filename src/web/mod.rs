@@ -6,13 +6,14 @@
 //! query understood ([`query`]), is the body small enough and JSON ([`body`]), was this very request
 //! answered before ([`idempotency`]). Only then a handler runs ([`waits`], [`outbox`], [`health`]),
 //! which knows nothing of HTTP: it takes a [`front::Call`] and gives a [`reply::Reply`] or a
-//! [`problem::Problem`].
+//! [`problem::Problem`]. Only the stream of [`events`] makes its response itself.
 //!
 //! Handlers read from the store and write through [`Intake`] only, so that whatever comes in by
 //! HTTP has the same effects as by any other source.
 
 mod auth;
 mod body;
+mod events;
 mod front;
 mod guard;
 mod health;

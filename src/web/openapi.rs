@@ -1,7 +1,7 @@
 //! `/openapi.json`: the paths out of the table of routes, the schemas written by hand.
 
 use super::query::TAG_PREFIX;
-use super::routes::{Access, ROUTES, Route, Takes};
+use super::routes::{Access, Endpoint, ROUTES, Route, Takes};
 use serde_json::{Map, Value, json};
 
 /// The schemas, as `components.schemas`.
@@ -96,6 +96,13 @@ fn parameters(route: &Route) -> Vec<Value> {
             name => json!({"name": name, "in": "query", "schema": {"type": "string"}}),
         });
     }
+    if route.endpoint == Endpoint::Events {
+        parameters.push(json!({
+            "name": "Last-Event-ID", "in": "header",
+            "description": "goes on after the event of that id; 0 starts with the oldest that is kept; from now on, when absent",
+            "schema": {"type": "string", "pattern": "^[0-9]+$"},
+        }));
+    }
     if route.mutates() {
         parameters.push(json!({
             "name": "Idempotency-Key", "in": "header",
@@ -113,6 +120,12 @@ fn responses(route: &Route) -> Value {
             "" => {}
             "Metrics" => {
                 response["content"] = json!({"text/plain": {"schema": {"type": "string"}}})
+            }
+            "Events" => {
+                response["content"] = json!({"text/event-stream": {"schema": {
+                    "type": "string",
+                    "description": "server-sent events: id (for Last-Event-ID), event (wait.created, wait.answered, wait.timed-out, wait.cancelled), data (what announcers are told of it)",
+                }}})
             }
             "OpenApi" => {
                 response["content"] = json!({"application/json": {"schema": {"type": "object"}}})

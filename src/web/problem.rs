@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 const STORE_RETRY_SECONDS: u32 = 2;
 /// The seconds a caller is asked to stay away from a daemon that stops: about a restart.
 const STOP_RETRY_SECONDS: u32 = 5;
+/// The seconds a caller is asked to stay away when there is no room for its stream of events.
+const STREAM_RETRY_SECONDS: u32 = 10;
 
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,6 +201,17 @@ impl Problem {
         .after(1)
     }
 
+    /// 503: as many follow the events as there may.
+    pub(crate) fn too_many_streams() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "store-unavailable",
+            "as many streams of events are open here as may be; end one that nobody needs, try \
+             again, or come to another replica",
+        )
+        .after(STREAM_RETRY_SECONDS)
+    }
+
     pub(crate) fn store_unavailable() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -328,6 +341,7 @@ mod tests {
             Problem::unsupported_media_type("x"),
             Problem::internal(),
             Problem::store_unavailable(),
+            Problem::too_many_streams(),
             Problem::shutting_down(),
         ];
         let page = include_str!("../../docs/http.md");

@@ -14,6 +14,7 @@ pub(crate) enum Endpoint {
     GetAnswer,
     DeleteAnswer,
     CancelWait,
+    Events,
     Answer,
     ListAnnouncements,
     ListDeliveries,
@@ -81,7 +82,7 @@ const READ: Access = Access::Key(&[Scope::Read]);
 const ADMIN: Access = Access::Key(&[Scope::Admin]);
 
 /// All routes.
-pub(crate) static ROUTES: [Route; 16] = [
+pub(crate) static ROUTES: [Route; 17] = [
     Route {
         endpoint: Endpoint::Publish,
         method: Method::POST,
@@ -147,6 +148,17 @@ pub(crate) static ROUTES: [Route; 16] = [
         summary: "Withdraw a question",
         answers: &[(200, "Status")],
         refusals: &[404],
+    },
+    Route {
+        endpoint: Endpoint::Events,
+        method: Method::GET,
+        path: "/v1/events",
+        access: READ,
+        query: &["thread_id"],
+        takes: Takes::Nothing,
+        summary: "Follow what happens to waits, in the order of commits",
+        answers: &[(200, "Events")],
+        refusals: &[],
     },
     Route {
         endpoint: Endpoint::Answer,

@@ -3,10 +3,13 @@
 //! HTTP/1.1 and HTTP/2 on one port, told apart by what the client sends first; over TLS too, where
 //! certificate files are configured.
 
+use super::events::Stream;
 use super::front::Front;
 use axum::body::Body;
+use axum::response::Response;
 use axum_server::accept::Accept;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -270,6 +273,21 @@ impl Drop for Busy {
     }
 }
 
+/// A stream never ends by itself. What it sends counts as requests do, so that the connection is no
+/// idle one for as long as the caller takes it: one that takes nothing any more is let go.
+fn watched(response: Response, activity: &Arc<Activity>) -> Response {
+    if response.extensions().get::<Stream>().is_none() {
+        return response;
+    }
+    let activity = Arc::clone(activity);
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            drop(Busy::begin(&activity));
+            frame
+        }))
+    })
+}
+
 async fn serve<S>(port: &Port, stream: S, peer: SocketAddr)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -278,10 +296,11 @@ where
     let (front, counted) = (port.front.clone(), Arc::clone(&activity));
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (front, busy) = (front.clone(), Busy::begin(&counted));
+        let activity = Arc::clone(&counted);
         async move {
             let response = front.handle(peer, request.map(Body::new)).await;
             drop(busy);
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(watched(response, &activity))
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());

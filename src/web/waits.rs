@@ -274,7 +274,7 @@ fn meant(call: &Call) -> Result<WaitQuery, Problem> {
     })
 }
 
-fn thread_id(call: &Call) -> Result<Option<ThreadId>, Problem> {
+pub(crate) fn thread_id(call: &Call) -> Result<Option<ThreadId>, Problem> {
     let thread = call.query.get("thread_id").map(ThreadId::new).transpose();
     thread.map_err(|bad| Problem::bad_input("thread_id", bad.to_string()))
 }

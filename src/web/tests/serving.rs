@@ -97,6 +97,46 @@ async fn whoever_sends_nothing_or_half_a_head_is_let_go() {
 }
 
 #[tokio::test]
+async fn a_stream_outlives_idle_connections_for_as_long_as_it_is_taken() {
+    let bench = Bench::new().await;
+    let idle = Duration::from_millis(300);
+    let server = serve(&bench, limits(idle)).await;
+    let open = async || {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(head("GET", "/v1/events", "").as_bytes()).await.unwrap();
+        stream
+    };
+    // One that is told of something now and then, and one of a thread where nothing happens: the
+    // heartbeat is rarer than this test's limit, so it is let go.
+    let mut told = open().await;
+    let mut silent = TcpStream::connect(server.address()).await.unwrap();
+    silent.write_all(head("GET", "/v1/events?thread_id=none", "").as_bytes()).await.unwrap();
+    let silent = tokio::spawn(async move { rest_or_cut(&mut silent).await });
+    let began = tokio::time::Instant::now();
+    let mut seen = String::new();
+    let mut n = 0;
+    while began.elapsed() < idle * 6 {
+        bench.ask("t", &format!("q{n}")).await;
+        while !seen.contains(&format!("\"q{n}\"")) {
+            let mut piece = [0; 4_096];
+            let read = timeout(Duration::from_secs(20), told.read(&mut piece)).await.unwrap();
+            let read = read.unwrap();
+            assert!(read > 0, "it was cut off: {seen}");
+            seen.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+        }
+        n += 1;
+        tokio::time::sleep(idle / 10).await;
+    }
+    assert!(silent.await.unwrap().starts_with("HTTP/1.1 200"));
+}
+
+async fn rest_or_cut(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    let _ = timeout(Duration::from_secs(20), stream.read_to_end(&mut text)).await.unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+#[tokio::test]
 async fn who_sends_too_much_still_reads_the_refusal() {
     let bench = Bench::new().await;
     let server = serve(&bench, Limits::default()).await;

@@ -3,6 +3,7 @@
 
 mod access;
 mod counting;
+mod events;
 mod lasting;
 mod polling;
 mod secrets;

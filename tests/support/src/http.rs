@@ -13,8 +13,8 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub struct Api {
     base: String,
-    key: Option<String>,
-    client: Client<HttpConnector, Full<Bytes>>,
+    pub(crate) key: Option<String>,
+    pub(crate) client: Client<HttpConnector, Full<Bytes>>,
 }
 
 /// An answer, read to its end.

@@ -7,6 +7,7 @@
 pub mod aws;
 pub mod cases;
 pub mod daemon;
+pub mod events;
 pub mod host;
 pub mod http;
 pub mod kafka;
@@ -19,6 +20,7 @@ pub mod services;
 mod waiting;
 
 pub use daemon::Daemon;
+pub use events::{Event, Events};
 pub use http::{Api, Reply};
 pub use receiver::{Answer, Receiver};
 pub use waiting::{Gate, PATIENCE, eventually};

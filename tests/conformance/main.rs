@@ -12,6 +12,7 @@ mod listing;
 mod model;
 mod operating;
 mod ordering;
+mod plans;
 mod publishing;
 
 /// Runs every promise over every store.

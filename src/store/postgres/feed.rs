@@ -145,7 +145,7 @@ async fn read(lent: &Lent, request: &FeedRequest) -> Done<Feed> {
         .query(
             "SELECT c.first_place + e.nth, e.event, e.event_id, e.at, e.wait, w.bytes \
              FROM commits c JOIN events e ON e.commit_id = c.id JOIN waits w ON w.id = e.wait \
-             WHERE c.id = ANY($1) AND c.first_place + e.nth > $2 AND w.tenant = $3 \
+             WHERE c.id = ANY($1) AND e.commit_id = ANY($1) AND c.first_place + e.nth > $2 AND w.tenant = $3 \
              AND ($4::TEXT IS NULL OR w.thread_id = $4) \
              ORDER BY c.last_place, e.nth LIMIT $5",
             &[
@@ -221,7 +221,7 @@ async fn moved_after(lent: &Lent, after: Place, limit: usize) -> Done<Moved> {
         .query(
             "SELECT c.first_place + e.nth, e.wait \
              FROM commits c JOIN events e ON e.commit_id = c.id \
-             WHERE c.id = ANY($1) AND c.first_place + e.nth > $2 \
+             WHERE c.id = ANY($1) AND e.commit_id = ANY($1) AND c.first_place + e.nth > $2 \
              ORDER BY c.last_place, e.nth LIMIT $3",
             &[(&commits, Type::INT8_ARRAY), (&after.0, Type::INT8), (&most, Type::INT8)],
         )

@@ -256,10 +256,10 @@ async fn waits_page(
     let mut page = Walk::of(filter).ids(filter, before, asked);
     page.prepend("WITH page AS MATERIALIZED (");
     // What one envelope after the other adds up to is known before any is read.
-    page.push(concat!(
+    page.push(
         "), fitting AS (SELECT w.*, sum(w.bytes) OVER (ORDER BY w.id DESC) AS up_to, \
-         count(*) OVER () AS fit FROM page JOIN waits w ON w.id = page.id WHERE w.tenant = "
-    ));
+         count(*) OVER () AS fit FROM page JOIN waits w ON w.id = page.id WHERE w.tenant = ",
+    );
     page.bind(Value::Text(filter.tenant.as_str().to_owned()));
     if let Some(thread) = &filter.thread_id {
         page.push(" AND w.thread_id = ");

@@ -13,7 +13,7 @@ fn target(url: &str) -> Target {
     Target::parse(&url.into()).unwrap()
 }
 
-fn with_later<'a>(sql: &'a str) -> Vec<Migration> {
+fn with_later(sql: &str) -> Vec<Migration> {
     steps(&[MIGRATIONS[0], ("V2__later", sql)]).unwrap()
 }
 

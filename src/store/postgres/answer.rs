@@ -124,6 +124,9 @@ pub(super) async fn write<'d>(
     Ok((writes.write(lent, now, true).await?, events))
 }
 
+/// What was decided about one.
+type Withdrawal = (CancelOutcome, Vec<Op>);
+
 /// Withdraws waits.
 pub(super) struct Cancelling;
 
@@ -154,7 +157,7 @@ impl Work for Cancelling {
             let wait = rows::wait(row, 0)?;
             known.insert(wait.id, wait);
         }
-        let mut decided: Vec<(Option<(CancelOutcome, Vec<Op>)>, Option<Wait>)> = Vec::new();
+        let mut decided: Vec<(Option<Withdrawal>, Option<Wait>)> = Vec::new();
         for (id, now) in jobs {
             let Some(wait) = known.get_mut(id) else {
                 decided.push((None, None));

@@ -458,7 +458,7 @@ impl Writes {
 
 /// Lets those behind what was withdrawn move up; gives where they go.
 async fn move_up(lent: &Lent, closed: &[i64], now: Time) -> Done<Vec<DestinationId>> {
-    let promoted = line::promote(lent, Lines::OfWaits, closed, now).await?;
+    let promoted = line::promote(lent, Lines::Waits, closed, now).await?;
     Ok(promoted.iter().map(|p| p.destination).collect())
 }
 

@@ -168,11 +168,11 @@ pub(super) async fn hold_back(lent: &Lent, keys: Vec<i64>, now: Time) -> Done<()
 /// Whose lines [`promote`] looks at.
 pub(super) enum Lines {
     /// Those of all messages of the waits in the first parameter.
-    OfWaits,
+    Waits,
     /// Those of the messages in the first parameter, as far as they are queued no longer.
-    OfMessages,
+    Left,
     /// Those of the messages in the first parameter, which got behind.
-    OfQueued,
+    Behind,
 }
 
 /// A message that moved up to the head of its line.
@@ -212,7 +212,7 @@ pub(super) async fn settle_lines(
         if orders.is_empty() {
             return Ok(());
         }
-        let promoted = promote(lent, Lines::OfQueued, ids, now).await?;
+        let promoted = promote(lent, Lines::Behind, ids, now).await?;
         orders.retain(|order| !promoted.iter().any(|p| p.order == *order));
     }
     Err(Fail::Conflict)
@@ -226,9 +226,9 @@ pub(super) async fn promote(
     now: Time,
 ) -> Done<Vec<Promoted>> {
     let which = match lines {
-        Lines::OfWaits => "wait = ANY($1)",
-        Lines::OfMessages => "id = ANY($1) AND state >= 2",
-        Lines::OfQueued => "id = ANY($1)",
+        Lines::Waits => "wait = ANY($1)",
+        Lines::Left => "id = ANY($1) AND state >= 2",
+        Lines::Behind => "id = ANY($1)",
     };
     // `state < 1` at the end, since with `state = 0` the planner may go through all that wait.
     let sql = format!(

@@ -296,7 +296,7 @@ async fn retire_some(lent: &Lent, id: DestinationId, reason: &str, now: Time) ->
             .await?;
         gone = behind.iter().map(|row| rows::get(row, 0)).collect::<Done<Vec<i64>>>()?;
     }
-    line::promote(lent, Lines::OfMessages, &gone, now).await?;
+    line::promote(lent, Lines::Left, &gone, now).await?;
     lent.commit().await?;
     Ok(u64::try_from(gone.len()).unwrap_or(u64::MAX))
 }

@@ -369,19 +369,33 @@ async fn choose(
     let rest = |n: usize, choice: u32| {
         hashes::key(asked[n].tenant(), &DedupeRest::choice(asked[n].question(), choice))
     };
-    let counted: Vec<Hash> =
-        contested.iter().flat_map(|n| (2..COUNTED).map(move |choice| rest(*n, choice))).collect();
-    let mut taken = taken_of(lent, &counted).await?;
     let mut highest = highest_of(lent, asked, &contested).await?;
+    let beyond = |highest: &HashMap<Hash, u32>, n: usize| {
+        let top = highest.get(&asked[n].question_hash).copied().unwrap_or(0);
+        COUNTED.max(top.saturating_add(1))
+    };
+    // What the contested ones of a question will ask for, all in one go.
+    let mut of_question: HashMap<Hash, u32> = HashMap::new();
+    for n in &contested {
+        *of_question.entry(asked[*n].question_hash).or_default() += 1;
+    }
+    let mut candidates = Vec::new();
+    for n in &contested {
+        let Some(count) = of_question.remove(&asked[*n].question_hash) else { continue };
+        let beyond = beyond(&highest, *n);
+        let counted = (2..COUNTED).chain(beyond..beyond.saturating_add(count));
+        candidates.extend(counted.map(|choice| rest(*n, choice)));
+    }
+    let mut looked_at: HashSet<Hash> = candidates.iter().copied().collect();
+    let mut taken = taken_of(lent, &candidates).await?;
     for n in contested {
-        let question = asked[n].question_hash;
         let mut choice = 2;
         loop {
             if choice == COUNTED {
-                choice = choice.max(highest.get(&question).map_or(0, |h| h.saturating_add(1)));
+                choice = beyond(&highest, n);
             }
             let candidate = rest(n, choice);
-            if choice >= COUNTED {
+            if looked_at.insert(candidate) {
                 taken.extend(taken_of(lent, &[candidate]).await?);
             }
             if !taken.contains(&candidate) && given.insert(candidate) {
@@ -389,7 +403,7 @@ async fn choose(
             }
             choice = choice.saturating_add(1);
         }
-        let top = highest.entry(question).or_default();
+        let top = highest.entry(asked[n].question_hash).or_default();
         *top = (*top).max(choice);
         choices[n] = Some(choice);
     }

@@ -116,7 +116,7 @@ async fn settle(lent: &Lent, settlements: &[&Settlement], now: Time) -> Done<Vec
         queued,
         withdrawn,
         let_go,
-        line::promote(lent, Lines::OfMessages, &ids, now),
+        line::promote(lent, Lines::Left, &ids, now),
         lent.commit()
     )?;
     let mut due: Vec<DestinationId> = promoted.iter().map(|p| p.destination).collect();

@@ -29,6 +29,16 @@ const ENVELOPE: &str = concat!(
     r#""correlation": null, "tags": {"approver_group": "finance"}}"#,
 );
 
+/// The thread of wait `number`, as it stands in the envelope.
+pub(crate) fn thread_id(number: Number) -> String {
+    format!("order-{number:010}")
+}
+
+/// The question of wait `number`.
+pub(crate) fn question_id(number: Number) -> String {
+    format!("{MARK}{number:010}")
+}
+
 /// An envelope, perhaps with a request's head before it, whose ids can be set.
 #[derive(Clone)]
 pub(crate) struct Template {

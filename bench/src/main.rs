@@ -10,6 +10,7 @@ mod figures;
 mod kafka;
 mod ledger;
 mod load;
+mod polls;
 mod postgres;
 mod process;
 mod report;
@@ -85,6 +86,9 @@ struct Options {
     /// Daemons that share one store, in accept; it needs PostgreSQL.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     replicas: u16,
+    /// Idle long polls, each with a connection of its own.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=16_000))]
+    polls: u32,
     /// Open waits stored before the start that is measured.
     #[arg(long, default_value_t = 100_000)]
     stored: u32,
@@ -118,6 +122,7 @@ impl Options {
             queued: self.queued,
             backlog: self.backlog,
             stored: self.stored,
+            polls: self.polls,
             store: self.store.clone(),
             replicas: self.replicas.into(),
             kafka: self.kafka.clone(),

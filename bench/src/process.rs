@@ -36,6 +36,15 @@ pub(crate) fn resident_kib(pid: u32) -> Result<u64> {
     kib(&read(pid, "status")?, "VmRSS:").context("no VmRSS in /proc/PID/status")
 }
 
+/// So many files this process may have open, and the daemon that it starts too.
+pub(crate) fn open_files() -> Result<u64> {
+    let limits = std::fs::read_to_string("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let soft = line.and_then(|line| line.split_ascii_whitespace().next());
+    let soft = soft.context("no limit of open files in /proc/self/limits")?;
+    if soft == "unlimited" { Ok(u64::MAX) } else { Ok(soft.parse()?) }
+}
+
 fn read(pid: u32, file: &str) -> Result<String> {
     let path = format!("/proc/{pid}/{file}");
     std::fs::read_to_string(&path)

@@ -6,6 +6,7 @@ use crate::figures::{Figures, Usage};
 use crate::kafka::Broker;
 use crate::ledger::CAPACITY;
 use crate::load::Pace;
+use crate::polls::{self, check_files};
 use crate::postgres::{Kind, Stores, claiming};
 use crate::process;
 use crate::run::{Death, Idle, Place, Plan, Setting, Way, bar, run, run_bare};
@@ -47,6 +48,8 @@ pub(crate) enum Scenario {
     DeadOne,
     /// A daemon with nothing to do.
     Idle,
+    /// Many hosts that wait for their answers.
+    LongPolls,
     /// A start with many open waits stored.
     Start,
     /// What claiming costs on PostgreSQL with a million messages queued, beside few. Only by its name.
@@ -55,7 +58,7 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// All, in their order; `Accept` has the bare handler in it.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Accept,
         Self::Webhook,
         Self::FanOut,
@@ -63,6 +66,7 @@ impl Scenario {
         Self::Latency,
         Self::DeadOne,
         Self::Idle,
+        Self::LongPolls,
         Self::Start,
     ];
 }
@@ -98,6 +102,8 @@ pub(crate) struct Choices {
     pub(crate) store: Kind,
     /// How many of them share it in `accept`.
     pub(crate) replicas: usize,
+    /// Idle connections of `long-polls`.
+    pub(crate) polls: Number,
     /// Waits stored for `start`.
     pub(crate) stored: Number,
     /// A running broker.
@@ -171,6 +177,7 @@ impl Session {
             Scenario::Latency => self.latency().await,
             Scenario::DeadOne => self.dead_one().await,
             Scenario::Idle => self.idle().await,
+            Scenario::LongPolls => self.long_polls().await,
             Scenario::Start => self.start().await,
             Scenario::PostgresBacklog => self.backlog().await,
         }
@@ -345,6 +352,25 @@ impl Session {
             let text = format!("idle with announcers ({name}): {resident:.1} MiB resident");
             self.results.find(&format!("idle_{name}_resident_mib"), resident, text);
         }
+        Ok(())
+    }
+
+    async fn long_polls(&mut self) -> Result<()> {
+        let polls = self.choices.polls;
+        check_files(polls)?;
+        let mut plan = self.plan("waits to poll for", &[Way::Log], Pace::Closed);
+        plan.waits = polls;
+        plan.time = UNTIL_COUNTED;
+        let place = self.fresh_place().await?;
+        self.run_in(1, &plan, &place).await?;
+        let daemon = place.start(&self.choices.binary, "", &[Announcer::Log]).await?;
+        let bar = bar("long-polls");
+        sleep(CALM).await;
+        let findings = polls::measure(&daemon, polls, self.choices.time).await?;
+        daemon.stop().await?;
+        self.clear(place)?;
+        bar.finish_and_clear();
+        self.results.findings.extend(findings);
         Ok(())
     }
 

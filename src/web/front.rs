@@ -18,7 +18,7 @@ use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use futures::FutureExt;
 use http::request::Parts;
-use http::{HeaderValue, Method, Version, header};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version, header};
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -218,6 +218,9 @@ async fn run(
     if route.endpoint == Endpoint::Events {
         return events::stream(app, &call, &parts.headers).await;
     }
+    if route.endpoint == Endpoint::GetAnswer {
+        let_go(parts);
+    }
     let key = if route.mutates() { idempotency::key(&parts.headers)? } else { None };
     let reply = match key {
         None => act(app, call).await,
@@ -227,6 +230,19 @@ async fn run(
         }
     };
     reply.map(Reply::into_response)
+}
+
+/// Lets a request's head go before what may be a long wait: it lies in the connection's read buffer,
+/// which is kept beside a second one for as long as anything of it is.
+fn let_go(parts: &mut Parts) {
+    let expects = parts.headers.contains_key(header::EXPECT);
+    parts.headers = HeaderMap::new();
+    parts.uri = Uri::default();
+    parts.extensions = Extensions::new();
+    if expects {
+        // Whether the caller still waits to be asked for a body.
+        parts.headers.insert(header::EXPECT, HeaderValue::from_static("100-continue"));
+    }
 }
 
 /// Runs the handler.

@@ -23,7 +23,9 @@ impl RequestId {
 
     /// The caller's own, where it may be kept.
     pub(crate) fn kept(value: &HeaderValue) -> Option<Self> {
-        is_visible_ascii(value, 128).then(|| Self(value.clone()))
+        // Copied: a part of the request's head would keep all of it.
+        let copy = || HeaderValue::from_bytes(value.as_bytes()).ok().map(Self);
+        if is_visible_ascii(value, 128) { copy() } else { None }
     }
 
     fn fresh(now: Time) -> Self {

@@ -243,10 +243,16 @@ async fn connect(port: &Port, stream: TcpStream, peer: SocketAddr) {
     let _ = stream.set_nodelay(true);
     match &port.acceptor {
         None => serve(port, stream, peer).await,
-        Some(acceptor) => match acceptor.accept(stream, ()).await {
-            Ok((stream, _)) => serve(port, stream, peer).await,
-            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
-        },
+        // In a box, so that connections without TLS need no room for it.
+        Some(acceptor) => {
+            Box::pin(async {
+                match acceptor.accept(stream, ()).await {
+                    Ok((stream, _)) => serve(port, stream, peer).await,
+                    Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+                }
+            })
+            .await;
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::clock::At;
 use crate::schedule::Place;
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// From the moment before to the moment after.
@@ -253,6 +254,9 @@ pub struct FinalRow {
 pub struct History {
     /// Milliseconds since 1970 when the run began.
     pub began_ms: i64,
+    /// Why nobody knows what came of a request, and how often.
+    #[serde(default)]
+    pub unknown: BTreeMap<String, usize>,
     /// Asked.
     pub publishes: Vec<Publish>,
     /// Answered.

@@ -10,6 +10,9 @@ use std::fmt::Write as _;
 /// Violations that a time line is shown for.
 const SHOWN: usize = 12;
 
+/// Faults around a wait's time that are shown, in microseconds.
+const AROUND: u64 = 3_000_000;
+
 /// Counts of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -53,6 +56,8 @@ pub struct Report {
     pub fed: usize,
     /// Faults by kind.
     pub faults: BTreeMap<String, usize>,
+    /// Requests without a reply that says what came of them, by what came instead.
+    pub unknown: BTreeMap<String, usize>,
     /// Daemons that gave up at their start, and the like.
     pub mishaps: usize,
     /// What was broken.
@@ -119,6 +124,7 @@ impl Report {
             overlaps: judgement.overlaps,
             fed: history.fed.len(),
             faults,
+            unknown: history.unknown.clone(),
             mishaps: history.mishaps.len(),
             violations: judgement.violations,
             kept: None,
@@ -165,6 +171,9 @@ impl Report {
         for (kind, n) in &self.faults {
             row(&format!("fault: {kind}"), n.to_string());
         }
+        for (why, n) in &self.unknown {
+            row(&format!("no result: {why}"), n.to_string());
+        }
         row("failed starts", self.mishaps.to_string());
         row("violations", self.violations.len().to_string());
         table.trim_fmt()
@@ -182,6 +191,7 @@ impl Report {
             let _ = writeln!(text, "broken {n} times: {rule}");
         }
         let mut shown: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut told = HashSet::new();
         for violation in &self.violations {
             let count = shown.entry(violation.rule).or_default();
             *count += 1;
@@ -192,7 +202,9 @@ impl Report {
             if let Some(wait) = &violation.wait {
                 let (thread, question) = (&wait.thread, &wait.question);
                 let _ = writeln!(text, "  {thread} · {question} · {}", wait.generation);
-                text.push_str(&time_line(history, wait));
+                if told.insert((thread, question)) {
+                    text.push_str(&time_line(history, wait));
+                }
             }
         }
         let _ = writeln!(
@@ -263,13 +275,10 @@ pub fn time_line(history: &History, wait: &WaitKey) -> String {
         );
         lines.push((f.at, line));
     }
-    for (at, what) in &history.mishaps {
-        lines.push((*at, format!("           {what}")));
-    }
-    let (from, to) = match (lines.iter().map(|l| l.0).min(), lines.iter().map(|l| l.0).max()) {
-        (Some(from), Some(to)) => (from.saturating_sub(70_000_000), to),
-        _ => (0, 0),
-    };
+    let from = lines.iter().map(|line| line.0).min().unwrap_or(0).saturating_sub(AROUND);
+    let to = lines.iter().map(|line| line.0).max().unwrap_or(0).saturating_add(AROUND);
+    let mishaps = history.mishaps.iter().filter(|(at, _)| (from..=to).contains(at));
+    lines.extend(mishaps.map(|(at, what)| (*at, format!("           {what}"))));
     for injected in history.faults.iter().filter(|f| f.span.begin <= to && from <= f.span.end) {
         lines
             .push((injected.span.begin, format!("…{:<9} {:?}", injected.span.end, injected.fault)));

@@ -29,6 +29,9 @@ const READY: Duration = Duration::from_secs(60);
 /// After the last lease and the last retry: how long the rest may take.
 const MARGIN: Duration = Duration::from_secs(60);
 
+/// Longer than an approver takes to begin with what it was told.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// What a run is to be.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -144,7 +147,15 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Result<(Report, History
     if plan.hurry {
         hurry(&replicas, watch, &recorder)?;
     }
-    settle(plan, &client, watch, &recorder, progress).await;
+    // What is announced late is answered late, and that settles, too.
+    while settle(plan, &client, watch, &recorder, progress).await {
+        let before = recorder.with(|h| done(h));
+        sleep(LINGER).await;
+        load.finish().await;
+        if recorder.with(|h| done(h)) == before {
+            break;
+        }
+    }
     progress(&recorder, "reading what is stored");
     let (waits, rows) = (aftermath::waits(&client, 0).await?, aftermath::rows(&client, 0).await?);
     if plan.feed {
@@ -159,6 +170,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Result<(Report, History
     let history = recorder.with(|h| {
         h.waits = waits;
         h.rows = rows;
+        h.unknown = client.unknown();
         std::mem::take(h)
     });
     let judgement = oracle::judge(&history);
@@ -217,14 +229,20 @@ fn hurry(replicas: &[Replica], watch: Watch, recorder: &Recorder) -> Result<()> 
     Ok(())
 }
 
-/// Waits until everything that was queued has gone out and every near deadline has been kept.
+/// How much was done and received so far.
+fn done(history: &History) -> usize {
+    history.answers.len() + history.cancels.len() + history.pulls.len() + history.arrivals.len()
+}
+
+/// Waits until everything that was queued has gone out and every near deadline has been kept; `false`
+/// when that takes too long, which is written down.
 async fn settle(
     plan: &Plan,
     client: &Client,
     watch: Watch,
     recorder: &Recorder,
     progress: Progress<'_>,
-) {
+) -> bool {
     let lease = if plan.hurry { Duration::ZERO } else { 2 * LEASE };
     let bound = Instant::now() + lease + MARGIN;
     loop {
@@ -236,7 +254,7 @@ async fn settle(
         };
         let left = left.await;
         if matches!(left, Ok((0, 0))) {
-            return;
+            return true;
         }
         let left = match left {
             Ok((queued, open)) => format!("{queued} queued, {open} waits with a near deadline"),
@@ -245,7 +263,7 @@ async fn settle(
         progress(recorder, &format!("quiet: {left}"));
         if Instant::now() > bound {
             recorder.with(|h| h.unsettled = Some(left));
-            return;
+            return false;
         }
         sleep(Duration::from_millis(300)).await;
     }

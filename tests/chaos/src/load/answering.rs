@@ -101,7 +101,7 @@ async fn give(
     let key = dice.percent(30).then(|| format!("answer-{}", world.number()));
     let body: Text = message(dice, wait, text).into();
     for _ in 0..ATTEMPTS {
-        let replica = dice.index(world.client.replicas());
+        let replica = world.client.pick(dice);
         let mut call = Call::post(replica, "/v1/answers", &body);
         call.key.clone_from(&key);
         let begin = world.watch.now();

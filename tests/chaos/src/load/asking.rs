@@ -137,7 +137,7 @@ fn make(
 /// Publishes until it is acknowledged; now and then somebody gives up.
 async fn publish(world: &World, dice: &mut Dice, plan: &Plan) -> Option<Accepted> {
     for _ in 0..ATTEMPTS {
-        let replica = dice.index(world.client.replicas());
+        let replica = world.client.pick(dice);
         let mut call = Call::post(replica, "/v1/waits", &plan.body);
         call.key.clone_from(&plan.key);
         let begin = world.watch.now();
@@ -201,7 +201,7 @@ fn after(world: &World, dice: &mut Dice, plan: &Plan, accepted: &Accepted) {
 
 async fn cancel(world: &World, dice: &mut Dice, wait: WaitKey) {
     for _ in 0..ATTEMPTS {
-        let replica = dice.index(world.client.replicas());
+        let replica = world.client.pick(dice);
         let call = Call::post(replica, wait_path(&wait, "/cancel"), &"{}".into());
         let begin = world.watch.now();
         let reply = world.client.judged(&call, |_| Some(())).await;

@@ -1,5 +1,6 @@
 //! Speaks to any of the replicas.
 
+use crate::dice::Dice;
 use crate::history::Reply;
 use crate::text::Text;
 use answerback_testkit::Api;
@@ -8,12 +9,16 @@ use bytes::Bytes;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// How long a client waits for a reply. A stopped replica gives none.
-const BOUND: Duration = Duration::from_secs(4);
+const BOUND: Duration = Duration::from_millis(2_500);
+
+/// How long most clients stay away from a replica that gave no reply, as a load balancer would.
+const AWAY: Duration = Duration::from_secs(3);
 
 /// A request to be made of a replica.
 #[derive(Clone, Debug)]
@@ -50,25 +55,45 @@ impl Call {
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<Vec<Api>>);
+pub struct Client {
+    apis: Arc<Vec<Api>>,
+    /// Why nobody knows what came of a request, and how often.
+    unknown: Arc<Mutex<BTreeMap<String, usize>>>,
+    /// Until when a replica that gave no reply is mostly left alone.
+    away: Arc<Mutex<Vec<Instant>>>,
+}
 
 impl Client {
     /// For replicas at these URLs.
     #[must_use]
     pub fn new(urls: impl IntoIterator<Item = String>) -> Self {
-        Self(Arc::new(urls.into_iter().map(Api::new).collect()))
+        let apis: Vec<_> = urls.into_iter().map(Api::new).collect();
+        let away = Arc::new(Mutex::new(vec![Instant::now(); apis.len()]));
+        Self { apis: Arc::new(apis), unknown: Arc::default(), away }
     }
 
     /// How many replicas there are.
     #[must_use]
     pub fn replicas(&self) -> usize {
-        self.0.len()
+        self.apis.len()
     }
 
     /// A full URL of one of them.
     #[must_use]
     pub fn url(&self, replica: usize, path: &str) -> String {
-        self.0[replica].url(path)
+        self.apis[replica].url(path)
+    }
+
+    /// One of the replicas; mostly one that is not known to be silent.
+    pub fn pick(&self, dice: &mut Dice) -> usize {
+        let any = dice.index(self.apis.len());
+        if dice.percent(15) {
+            return any;
+        }
+        let now = Instant::now();
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        let near = (0..away.len()).map(|n| (any + n) % away.len());
+        near.into_iter().find(|n| away[*n] <= now).unwrap_or(any)
     }
 
     /// Makes a request: what came, unless nothing came.
@@ -81,13 +106,43 @@ impl Client {
             headers.push(("idempotency-key", key.as_str()));
         }
         let body = Bytes::copy_from_slice(call.body.as_bytes());
-        let sent = self.0[call.replica].try_send(call.method.clone(), &call.path, &headers, body);
-        timeout(BOUND + call.patience, sent).await.ok()?.ok()
+        let sent =
+            self.apis[call.replica].try_send(call.method.clone(), &call.path, &headers, body);
+        match timeout(BOUND + call.patience, sent).await {
+            Ok(Ok(response)) => Some(response),
+            Ok(Err(error)) => {
+                let refused = error.contains("ConnectionRefused");
+                self.count(if refused { "connection refused" } else { "connection lost" });
+                None
+            }
+            Err(_) => {
+                self.away.lock().unwrap_or_else(PoisonError::into_inner)[call.replica] =
+                    Instant::now() + AWAY;
+                self.count("no reply in time");
+                None
+            }
+        }
+    }
+
+    fn count(&self, why: &str) {
+        let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        *unknown.entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// Why nobody knows what came of a request, and how often.
+    #[must_use]
+    pub fn unknown(&self) -> BTreeMap<String, usize> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The same, judged; `read` takes what a success says.
     pub async fn judged<T>(&self, call: &Call, read: impl Fn(&Response) -> Option<T>) -> Reply<T> {
-        self.send(call).await.map_or(Reply::Unknown, |response| judge(&response, read))
+        let Some(response) = self.send(call).await else { return Reply::Unknown };
+        let reply = judge(&response, read);
+        if let Reply::Unknown = reply {
+            self.count(&format!("{} {}", response.status, response.code()));
+        }
+        reply
     }
 }
 

@@ -62,10 +62,10 @@ async fn follow(world: &World, reader: usize, replica: usize, last: &mut String,
         let Ok(piece) = piece.into_data() else { continue };
         text.extend_from_slice(&piece);
         while let Some(frame) = take_frame(&mut text) {
-            if frame.data.is_empty() {
-                continue;
+            if !frame.data.is_empty() {
+                note(world, reader, replica, &frame);
             }
-            note(world, reader, replica, &frame);
+            // Also of a frame without an event: it says how far the stream is.
             if !frame.id.is_empty() {
                 last.clone_from(&frame.id);
             }

@@ -42,7 +42,7 @@ pub(super) async fn look(world: &World, dice: &mut Dice, wait: &WaitKey) {
 }
 
 async fn get(world: &World, dice: &mut Dice, wait: &WaitKey, patience: Duration) -> Reply<Pulled> {
-    let replica = dice.index(world.client.replicas());
+    let replica = world.client.pick(dice);
     let mut path = wait_path(wait, "/answer");
     if !patience.is_zero() {
         path.push_str(&format!("&wait={}ms", patience.as_millis()));
@@ -61,7 +61,7 @@ async fn get(world: &World, dice: &mut Dice, wait: &WaitKey, patience: Duration)
 
 async fn delete(world: &World, dice: &mut Dice, wait: &WaitKey) {
     for _ in 0..8 {
-        let replica = dice.index(world.client.replicas());
+        let replica = world.client.pick(dice);
         let call = Call::bare(replica, Method::DELETE, wait_path(wait, "/answer"));
         let begin = world.watch.now();
         let reply = world.client.judged(&call, |_| Some(Pulled::NotYet)).await;

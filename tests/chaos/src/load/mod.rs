@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 /// Askers; each asks one question after the other.
-const ASKERS: u64 = 8;
+const ASKERS: u64 = 16;
 /// Approvers and hosts at work at the same time.
 const AT_WORK: usize = 256;
 /// Readers of the feed of events.

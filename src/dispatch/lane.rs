@@ -86,6 +86,17 @@ struct Report {
     settlements: Vec<Settlement>,
 }
 
+impl Report {
+    /// Of an attempt that was given up: as if it had not been made, though it may arrive.
+    fn given_up(batch: &[Outgoing]) -> Self {
+        let released = |out: &Outgoing| {
+            let (id, lease) = (out.leased.id, out.leased.lease);
+            Settlement { id, lease, settled: Settled::Released }
+        };
+        Self { healthy: true, gone: false, settlements: batch.iter().map(released).collect() }
+    }
+}
+
 pub(super) struct Lane {
     shared: Arc<Shared>,
     config: Arc<LaneConfig>,
@@ -450,7 +461,11 @@ impl Work {
         let attempt = Attempt { now: self.shared.clock.now(), timeout };
         // Announcers keep to the timeout themselves; this bound is for those that do not.
         let bound = timeout + Duration::from_secs(5);
-        let sent = tokio::time::timeout(bound, self.config.outlet.send(&batch, attempt)).await;
+        let sent = tokio::time::timeout(bound, self.config.outlet.send(&batch, attempt));
+        let sent = tokio::select! {
+            sent = sent => sent,
+            () = self.shared.cut_off.cancelled() => return Report::given_up(&batch),
+        };
         let mut outcomes = sent.unwrap_or_default();
         outcomes
             .resize_with(batch.len(), || Outcome::retry("no outcome within the attempt's timeout"));

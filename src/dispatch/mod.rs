@@ -28,6 +28,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// How long handing back may take at the end: the store may be what fails.
+const HANDING_BACK: Duration = Duration::from_secs(2);
+
 /// How often everything queued is looked through for destinations without a lane. Normal work does
 /// not wait for it.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -52,6 +55,8 @@ struct Shared {
     reply_lanes: Arc<dyn ReplyLanes>,
     lanes: Mutex<HashMap<Destination, Arc<Handle>>>,
     stop: CancellationToken,
+    /// What is under way is given up.
+    cut_off: CancellationToken,
     tasks: TaskTracker,
     /// For the lanes' own use; breaks the circle of a lane that holds the dispatcher.
     myself: Weak<Shared>,
@@ -88,6 +93,7 @@ impl Dispatcher {
             reply_lanes,
             lanes: Mutex::new(HashMap::new()),
             stop: CancellationToken::new(),
+            cut_off: CancellationToken::new(),
             tasks: TaskTracker::new(),
             myself: myself.clone(),
         });
@@ -117,12 +123,18 @@ impl Dispatcher {
         }
     }
 
-    /// Stops leasing, lets what is under way finish within `grace`, hands the rest back. Gives
-    /// whether everything finished.
+    /// Stops leasing, lets what is under way finish within `grace`, then gives up what still is and
+    /// hands its leases back: other daemons should not have to wait until they run out. Gives whether
+    /// everything finished.
     pub async fn drain(&self, grace: Duration) -> bool {
         self.0.stop.cancel();
         self.0.tasks.close();
-        tokio::time::timeout(grace, self.0.tasks.wait()).await.is_ok()
+        if tokio::time::timeout(grace, self.0.tasks.wait()).await.is_ok() {
+            return true;
+        }
+        self.0.cut_off.cancel();
+        let _ = tokio::time::timeout(HANDING_BACK, self.0.tasks.wait()).await;
+        false
     }
 }
 

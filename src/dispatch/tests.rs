@@ -255,6 +255,21 @@ async fn a_hanging_destination_delays_no_other() {
 }
 
 #[tokio::test]
+async fn what_still_hangs_when_the_grace_is_over_is_free_for_others_at_once() {
+    let store = store(&["a"]);
+    let (hung, mut hanging) = mpsc::channel(100);
+    let dispatcher = start(&store, vec![lane("a", Arc::new(Hanging(hung)))]).await;
+    publish(&store, Some(&dispatcher), &[("t", "q")]).await;
+    seen(&mut hanging).await;
+    assert!(!dispatcher.drain(Duration::from_millis(50)).await);
+
+    let (outlet, mut receiver) = scripted(1, |_, _| Outcome::Delivered);
+    let next = start(&store, vec![lane("a", outlet)]).await;
+    seen(&mut receiver).await;
+    assert!(next.drain(PATIENCE).await);
+}
+
+#[tokio::test]
 async fn refused_and_too_large_messages_are_dead_and_an_operator_can_send_them_again() {
     let store = store(&["a"]);
     // A message that is sent again counts its attempts from 0.

@@ -3,7 +3,7 @@
 use answerback::clock::{Clock, SystemClock};
 use answerback::contract::Time;
 use answerback_testkit::daemon::Setup;
-use answerback_testkit::{Api, Daemon, Reply, kafka};
+use answerback_testkit::{Api, Daemon, PATIENCE, Reply, eventually_within, kafka};
 use bytes::Bytes;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -123,6 +123,23 @@ pub(crate) async fn settled(daemon: &Daemon) {
             })
             .await;
     }
+}
+
+/// The same after a daemon was killed, whose leases the store may keep until they run out: a minute
+/// after the timeout of what they were for.
+pub(crate) async fn settled_after_a_kill(daemon: &Daemon, timeout: Duration) {
+    let patience = PATIENCE + timeout + Duration::from_secs(60);
+    eventually_within(patience, "nothing is queued any more", || async {
+        for list in ["announcements", "deliveries"] {
+            let path = format!("/v1/{list}?state=queued&limit=500");
+            let page = daemon.api().get(&path).await.expect(200).json();
+            if !page[list].as_array()?.iter().all(|row| row["route"] == "pull") {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
 }
 
 /// Every row of a list, page by page, such as `/v1/announcements?state=dead`.

@@ -153,7 +153,7 @@ async fn a_reader_that_goes_away_is_no_error() {
 
 #[tokio::test]
 async fn check_names_problems_with_their_lines_and_tries_what_is_there() {
-    let daemon = Setup::new(BINARY).start().await;
+    let daemon = Setup::new(BINARY).on_file().start().await;
     let config = daemon.dir().join("answerback.toml");
     let connected = daemon.run(&["check", "--connect"]).await;
     assert_eq!(code(&connected), Some(0), "{}{}", out(&connected), err(&connected));

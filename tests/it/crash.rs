@@ -1,23 +1,29 @@
-//! `kill -9` and SIGTERM under load, again and again, on SQLite: what was acknowledged is there, was
+//! `kill -9` and SIGTERM under load, again and again: what was acknowledged is there, was
 //! announced and answered, and nothing is applied twice; after SIGTERM nothing is even sent twice.
 //!
 //! Publishers ask without pause and ask again (same `event_id`) when the connection broke. Approvers
 //! answer what the webhook receiver is told, sometimes two of them with different answers at once.
 //! Receiver and host refuse every tenth message, so that retries are under way at each kill.
 
-use crate::bed::{QUICK, all_of, answer, bare, http_route, published, settled, webhook};
+use crate::bed::{
+    QUICK, all_of, answer, bare, http_route, published, settled_after_a_kill, webhook,
+};
 use answerback_testkit::receiver::Received;
 use answerback_testkit::{Answer, Api, Daemon, PATIENCE, Receiver};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 const PUBLISHERS: u64 = 6;
 const APPROVERS: u64 = 4;
+
+/// Of an attempt. Not long: what a killed daemon had leased may stay so for this and a minute.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the clients know.
 #[derive(Default)]
@@ -205,9 +211,10 @@ async fn storm(rounds: u64, end: End) {
     let host = Receiver::start().await;
     hook.answer_with(refuses_every_tenth);
     host.answer_with(refuses_every_tenth);
+    let quick = format!("{QUICK}\ntimeout = \"{}s\"", TIMEOUT.as_secs());
     let mut daemon = bare()
-        .config(&webhook("hook", &hook.url("/"), QUICK))
-        .config(&http_route("host", &host.url("/"), QUICK))
+        .config(&webhook("hook", &hook.url("/"), &quick))
+        .config(&http_route("host", &host.url("/"), &quick))
         .start()
         .await;
 
@@ -264,7 +271,7 @@ async fn storm(rounds: u64, end: End) {
     while let Some(client) = clients.join_next().await {
         client.unwrap();
     }
-    settled(&daemon).await;
+    settled_after_a_kill(&daemon, TIMEOUT).await;
 
     let faults = world.with(|ledger| std::mem::take(&mut ledger.faults));
     assert!(faults.is_empty(), "seed {seed}: {faults:#?}");

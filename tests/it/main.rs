@@ -15,6 +15,7 @@ mod full_disk;
 mod http;
 mod langgraph;
 mod refused;
+mod replicas;
 mod sequences;
 mod spine;
 mod strict;

@@ -23,4 +23,4 @@ pub use daemon::Daemon;
 pub use events::{Event, Events};
 pub use http::{Api, Reply};
 pub use receiver::{Answer, Receiver};
-pub use waiting::{Gate, PATIENCE, eventually};
+pub use waiting::{Gate, PATIENCE, eventually, eventually_within};

@@ -13,17 +13,26 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Panics
 /// When [`PATIENCE`] is over, naming `what`.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl FnMut() -> F) -> T {
+    eventually_within(PATIENCE, what, ask).await
+}
+
+/// The same for what takes longer by its nature.
+///
+/// # Panics
+/// When `patience` is over, naming `what`.
+pub async fn eventually_within<T, F: Future<Output = Option<T>>>(
+    patience: Duration,
     what: &str,
     mut ask: impl FnMut() -> F,
 ) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     let mut pause = Duration::from_millis(2);
     loop {
         if let Some(found) = ask().await {
             return found;
         }
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not within {patience:?}: {what}");
         sleep(pause).await;
         pause = (pause * 3 / 2).min(Duration::from_millis(100));
     }

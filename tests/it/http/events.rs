@@ -192,6 +192,55 @@ async fn a_stream_is_for_readers_and_shows_no_other_tenant() {
 }
 
 #[tokio::test]
+async fn two_replicas_tell_the_same_in_the_same_order() {
+    const EACH: usize = 30;
+    let database = answerback_testkit::postgres::database().await;
+    let setup = keyed().store(database.url());
+    let other = setup.replica();
+    let daemons = [setup.start().await, other.start().await];
+    let mut streams = Vec::new();
+    for daemon in &daemons {
+        let mut events = daemon.api().events("/v1/events", None).await;
+        events.begun().await;
+        streams.push(events);
+    }
+    let mut writers = JoinSet::new();
+    for writer in 0..4 {
+        let (here, there) = (&daemons[writer % 2], &daemons[(writer + 1) % 2]);
+        let (here, there) = (here.api().clone(), there.api().clone());
+        writers.spawn(async move {
+            for n in 0..EACH {
+                let question = format!("q{writer}-{n}");
+                here.post("/v1/waits", &envelope("t", &question)).await.expect(202);
+                there.post("/v1/answers", &answer("t", &question, json!(n))).await.expect(200);
+            }
+        });
+    }
+    let total = 2 * 4 * EACH;
+    let mut seen = Vec::new();
+    for events in &mut streams {
+        let mut all = Vec::new();
+        while all.len() < total {
+            all.push(events.next().await);
+        }
+        seen.push(all);
+    }
+    while let Some(done) = writers.join_next().await {
+        done.unwrap();
+    }
+    assert!(seen[0] == seen[1], "the replicas differ");
+    let created: HashSet<_> = seen[0].iter().filter(|e| e.event == "wait.created").collect();
+    let ids: HashSet<_> = seen[0].iter().map(|e| &e.id).collect();
+    assert_eq!((created.len(), ids.len()), (total / 2, total));
+    // What one told is behind whoever goes on at the other.
+    let half = &seen[0][total / 2 - 1];
+    let mut rest = daemons[1].api().events("/v1/events", Some(&half.id)).await;
+    for event in &seen[0][total / 2..] {
+        assert_eq!(rest.next().await, *event);
+    }
+}
+
+#[tokio::test]
 async fn an_event_comes_as_soon_as_it_is_committed() {
     let daemon = keyed().start().await;
     let mut events = daemon.api().events("/v1/events", None).await;

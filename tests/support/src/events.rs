@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use tokio::time::timeout;
 
 /// One event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
     /// Its place, for `Last-Event-ID`.
     pub id: String,

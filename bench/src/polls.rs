@@ -16,8 +16,12 @@ use tokio::time::{Instant, sleep};
 const OPENING: usize = 100;
 /// Files that either side has open for other things. The daemon keeps 200 for itself.
 const OTHER_FILES: u64 = 300;
-/// Until the daemon has read the last request, and what that took is over.
-const CALM: Duration = Duration::from_secs(3);
+/// The daemon has read the last request when it needs next to nothing for so long.
+const CALM: Duration = Duration::from_secs(1);
+/// Processor seconds that are next to nothing.
+const QUIET: f64 = 0.02;
+/// Polls end after 60 s: whatever is looked at, they are answered before that.
+const ANSWER_BY: Duration = Duration::from_secs(40);
 /// One in so many gets an answer.
 const ANSWERED: usize = 100;
 
@@ -71,10 +75,16 @@ pub(crate) async fn measure(
         });
         waiting.push(poll);
     }
-    sleep(CALM).await;
+    let mut cpu = daemon.cpu_seconds()?;
+    loop {
+        sleep(CALM).await;
+        let before = std::mem::replace(&mut cpu, daemon.cpu_seconds()?);
+        if cpu - before <= QUIET || began.elapsed() > ANSWER_BY / 2 {
+            break;
+        }
+    }
     let opened = began.elapsed();
-    let cpu = daemon.cpu_seconds()?;
-    sleep(time.min(Duration::from_secs(40).saturating_sub(opened))).await;
+    sleep(time.min(ANSWER_BY.saturating_sub(opened))).await;
     let watched = began.elapsed() - opened;
     let share = (daemon.cpu_seconds()? - cpu) / watched.as_secs_f64();
     let resident = daemon.resident_kib()? as f64 / 1024.0;

@@ -39,9 +39,10 @@ impl Work for Answering {
             concat!(
                 "SELECT ",
                 wait_columns!(),
-                ", w.identity FROM unnest($1::BYTEA[], $2::INTEGER[]) AS k (identity, generation) \
-                 JOIN waits w ON w.identity = k.identity AND w.generation = k.generation \
-                 ORDER BY w.id FOR UPDATE OF w"
+                ", w.identity FROM waits w WHERE w.id = ANY(ARRAY(SELECT w.id \
+                 FROM unnest($1::BYTEA[], $2::INTEGER[]) AS k (identity, generation) \
+                 CROSS JOIN LATERAL (SELECT w.id FROM waits w WHERE w.identity = k.identity \
+                   AND w.generation = k.generation OFFSET 0) w)) ORDER BY w.id FOR UPDATE"
             ),
             &params,
         );

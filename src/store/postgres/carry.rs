@@ -483,13 +483,18 @@ async fn withdraw(lent: &Lent, waits: &[i64], now: Time) -> Done<()> {
     let params: [Param<'_>; 3] =
         [(&waits, Type::INT8_ARRAY), (&ending, Type::INT2_ARRAY), (&now, Type::INT8)];
     let lock = lent.query(
-        "SELECT id FROM outbox WHERE wait = ANY($1) AND state <= 1 AND event = ANY($2) \
+        "SELECT id FROM outbox WHERE id = ANY(ARRAY(SELECT o.id FROM unnest($1::BIGINT[]) \
+           AS k (wait) CROSS JOIN LATERAL (SELECT o.id FROM outbox o \
+             WHERE o.wait = k.wait AND o.state <= 1 AND o.event = ANY($2) OFFSET 0) o)) \
          ORDER BY id FOR UPDATE",
         &params[..2],
     );
     let withdraw = lent.query(
         "UPDATE outbox SET state = 4, finished_at = $3 \
-         WHERE wait = ANY($1) AND state <= 1 AND event = ANY($2)",
+         WHERE id = ANY(ARRAY(SELECT o.id FROM unnest($1::BIGINT[]) AS k (wait) \
+           CROSS JOIN LATERAL (SELECT o.id FROM outbox o \
+             WHERE o.wait = k.wait AND o.state <= 1 AND o.event = ANY($2) OFFSET 0) o)) \
+         AND state <= 1",
         &params,
     );
     futures::future::try_join(lock, withdraw).await?;

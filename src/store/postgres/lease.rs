@@ -32,9 +32,9 @@ pub(super) async fn lease(
     ];
     let taken = lent.query(
         concat!(
-            "WITH due AS MATERIALIZED (SELECT o.id, o.due_at, w.bytes \
-               FROM outbox o JOIN waits w ON w.id = o.wait \
-               WHERE o.state = 1 AND o.destination = $1 AND o.due_at <= $2 \
+            "WITH due AS MATERIALIZED (SELECT o.id, o.due_at, \
+                 (SELECT w.bytes FROM waits w WHERE w.id = o.wait) AS bytes \
+               FROM outbox o WHERE o.state = 1 AND o.destination = $1 AND o.due_at <= $2 \
                AND NOT EXISTS (SELECT 1 FROM destinations d WHERE d.id = $1 AND d.paused) \
                ORDER BY o.due_at, o.id LIMIT $3 + 1 FOR UPDATE OF o SKIP LOCKED), \
              counted AS (SELECT id, due_at, \
@@ -42,11 +42,11 @@ pub(super) async fn lease(
                row_number() OVER (ORDER BY due_at, id) AS nth FROM due) \
              UPDATE outbox o SET lease = o.lease + 1, leased_until = $5, due_at = $5, \
                held_by = NULL \
-             FROM counted c, waits w \
-             WHERE o.id = c.id AND w.id = o.wait AND c.nth <= $3 \
-             AND (c.up_to <= $4 OR c.nth = 1) \
+             FROM waits w \
+             WHERE w.id = o.wait AND o.id = ANY(ARRAY(SELECT c.id FROM counted c \
+               WHERE c.nth <= $3 AND (c.up_to <= $4 OR c.nth = 1))) \
              RETURNING o.id, o.lease, o.event, o.repeat, o.event_id, o.attempts, o.queued_at, \
-               c.nth, (SELECT count(*) FROM due), ",
+               o.next_attempt_at, (SELECT count(*) FROM due), ",
             wait_columns!()
         ),
         &params,
@@ -72,7 +72,7 @@ pub(super) async fn lease(
             }
         };
         due = rows::get(row, 8)?;
-        let nth: i64 = rows::get(row, 7)?;
+        let since: i64 = rows::get(row, 7)?;
         let message = Leased {
             id: OutboxId(rows::get(row, 0)?),
             lease: u64::try_from(rows::get::<i64>(row, 1)?).unwrap_or(0),
@@ -84,9 +84,9 @@ pub(super) async fn lease(
             queued_at: rows::time(row, 6)?,
             wait,
         };
-        messages.push((nth, message));
+        messages.push((since, message));
     }
-    messages.sort_unstable_by_key(|(nth, _)| *nth);
+    messages.sort_unstable_by_key(|(since, message)| (*since, message.id.0));
     let taken = i64::try_from(messages.len()).unwrap_or(i64::MAX);
     let next_due = if taken < due {
         // No more room; whoever asks again gets it.

@@ -225,26 +225,34 @@ pub(super) async fn promote(
     ids: &[i64],
     now: Time,
 ) -> Done<Vec<Promoted>> {
-    let which = match lines {
-        Lines::Waits => "wait = ANY($1)",
-        Lines::Left => "id = ANY($1) AND state >= 2",
-        Lines::Behind => "id = ANY($1)",
+    let of_lines = match lines {
+        Lines::Waits => {
+            "SELECT DISTINCT o.order_key FROM unnest($1::BIGINT[]) AS i (id) CROSS JOIN LATERAL \
+             (SELECT o.order_key FROM outbox o WHERE o.wait = i.id \
+              AND o.order_key IS NOT NULL OFFSET 0) o"
+        }
+        Lines::Left => {
+            "SELECT DISTINCT order_key FROM outbox \
+             WHERE id = ANY($1) AND state >= 2 AND order_key IS NOT NULL"
+        }
+        Lines::Behind => {
+            "SELECT DISTINCT order_key FROM outbox WHERE id = ANY($1) AND order_key IS NOT NULL"
+        }
     };
-    // `state < 1` at the end, since with `state = 0` the planner may go through all that wait.
+    // What a withdrawn message that is still out holds back, and nothing that a planner could join by
+    // reading all that is queued: only look-ups, for as many lines as there are.
+    let out = "FROM outbox r WHERE r.state = 4 AND r.leased_until > 0 AND r.leased_until > $2 \
+         AND r.order_key = o.order_key";
     let sql = format!(
-        "UPDATE outbox o SET state = 1, due_at = greatest(o.next_attempt_at, p.until), \
-         held_by = p.holder \
-         FROM (SELECT \
-             (SELECT b.id FROM outbox b WHERE b.state = 0 AND b.order_key = k.order_key \
-              ORDER BY b.id LIMIT 1) AS id, \
-             h.id AS holder, coalesce(h.leased_until, 0) AS until \
-           FROM (SELECT DISTINCT order_key FROM outbox WHERE {which} AND order_key IS NOT NULL) k \
-           LEFT JOIN LATERAL (SELECT r.id, r.leased_until FROM outbox r \
-             WHERE r.state = 4 AND r.leased_until > 0 AND r.leased_until > $2 \
-             AND r.order_key = k.order_key ORDER BY r.leased_until DESC LIMIT 1) h ON TRUE \
-           WHERE NOT EXISTS (SELECT 1 FROM outbox r WHERE r.state = 1 \
-             AND r.order_key IS NOT NULL AND r.order_key = k.order_key)) p \
-         WHERE o.id = p.id AND o.state < 1 RETURNING o.destination, o.order_key"
+        "UPDATE outbox o SET state = 1, \
+         due_at = greatest(o.next_attempt_at, coalesce((SELECT max(r.leased_until) {out}), 0)), \
+         held_by = (SELECT r.id {out} ORDER BY r.leased_until DESC LIMIT 1) \
+         WHERE o.id = ANY(ARRAY(SELECT (SELECT b.id FROM outbox b \
+             WHERE b.state = 0 AND b.order_key = k.order_key ORDER BY b.id LIMIT 1) \
+           FROM ({of_lines}) k \
+           WHERE (SELECT count(*) FROM outbox r WHERE r.state = 1 \
+             AND r.order_key IS NOT NULL AND r.order_key = k.order_key) = 0)) \
+         AND o.state < 1 RETURNING o.destination, o.order_key"
     );
     let params: [Param<'_>; 2] = [(&ids, Type::INT8_ARRAY), (&now.millis(), Type::INT8)];
     let found = lent.query(&sql, &params).await?;

@@ -231,7 +231,9 @@ fn reply(
     }
 }
 
-/// Locks what there is of the questions, and reads what deciding needs: in one round trip.
+/// Locks what there is of the questions, and reads what deciding needs: in one round trip. Each key is
+/// looked up by itself (`LATERAL … LIMIT` or `OFFSET 0`): of a table that was not analysed yet the
+/// planner takes a few dozen keys for a third of all rows, and would rather read it whole.
 async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -> Done<Known> {
     let identities: Vec<&[u8]> = asked.iter().map(|a| &a.identity[..]).collect();
     let events: Vec<&[u8]> = asked.iter().map(|a| &a.event[..]).collect();
@@ -247,15 +249,18 @@ async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -
     let locked_params =
         [(&identities as &(dyn tokio_postgres::types::ToSql + Sync), Type::BYTEA_ARRAY)];
     let locked = lent.query(
-        "SELECT id FROM waits WHERE identity = ANY($1) ORDER BY id FOR UPDATE",
+        "SELECT id FROM waits WHERE id = ANY(ARRAY(SELECT w.id FROM unnest($1::BYTEA[]) \
+           AS k (identity) CROSS JOIN LATERAL (SELECT w.id FROM waits w \
+             WHERE w.identity = k.identity OFFSET 0) w)) ORDER BY id FOR UPDATE",
         &locked_params,
     );
     let newest = lent.query(
         concat!(
-            "SELECT DISTINCT ON (w.identity) ",
+            "SELECT ",
             wait_columns!(),
-            ", w.identity FROM waits w WHERE w.identity = ANY($1) \
-             ORDER BY w.identity, w.generation DESC"
+            ", w.identity FROM unnest($1::BYTEA[]) AS k (identity) CROSS JOIN LATERAL \
+             (SELECT * FROM waits w WHERE w.identity = k.identity \
+              ORDER BY w.generation DESC LIMIT 1) w"
         ),
         &locked_params,
     );
@@ -267,15 +272,17 @@ async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -
     let seen = lent.query(
         "SELECT k.n FROM unnest($1::BYTEA[], $2::TEXT[], $3::BYTEA[]) WITH ORDINALITY \
          AS k (identity, event_id, event_hash, n) \
-         WHERE EXISTS (SELECT 1 FROM waits w WHERE w.identity = k.identity \
-           AND (w.event_id = k.event_id OR EXISTS (SELECT 1 FROM publishes p \
-             WHERE p.wait = w.id AND p.event_hash = k.event_hash)))",
+         CROSS JOIN LATERAL (SELECT 1 FROM waits w WHERE w.identity = k.identity \
+           AND (w.event_id = k.event_id OR (SELECT count(*) FROM publishes p \
+             WHERE p.wait = w.id AND p.event_hash = k.event_hash) > 0) LIMIT 1) w",
         &seen_params,
     );
     let waiting = lent.query(
-        "SELECT o.wait, o.destination, o.leased_until FROM waits w \
-         JOIN outbox o ON o.wait = w.id AND o.state <= 1 \
-         WHERE w.identity = ANY($1) AND w.answer IS NOT NULL",
+        "SELECT w.id, o.destination, o.leased_until FROM unnest($1::BYTEA[]) AS k (identity) \
+         CROSS JOIN LATERAL (SELECT w.id FROM waits w \
+           WHERE w.identity = k.identity AND w.answer IS NOT NULL OFFSET 0) w \
+         CROSS JOIN LATERAL (SELECT o.destination, o.leased_until FROM outbox o \
+           WHERE o.wait = w.id AND o.state <= 1 OFFSET 0) o",
         &locked_params,
     );
     let memory_params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =

@@ -105,9 +105,10 @@ async fn settle(lent: &Lent, settlements: &[&Settlement], now: Time) -> Done<Vec
         &withdrawn_params,
     );
     let let_go = lent.query(
-        "UPDATE outbox o SET due_at = o.next_attempt_at, held_by = NULL FROM outbox r \
+        "UPDATE outbox o SET due_at = o.next_attempt_at, held_by = NULL \
          WHERE o.held_by IS NOT NULL AND o.held_by = ANY($1) AND o.state = 1 \
-         AND r.id = o.held_by AND r.leased_until = 0 RETURNING o.destination",
+         AND (SELECT r.leased_until FROM outbox r WHERE r.id = o.held_by) = 0 \
+         RETURNING o.destination",
         &params[..1],
     );
     let (_, _, queued, _, let_go, promoted, ()) = futures::try_join!(

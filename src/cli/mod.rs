@@ -1,6 +1,6 @@
 //! The command line (contract, section 8): one file a command, the exit codes in `exit`.
 //!
-//! `serve`, `check` and `demo` work by themselves; all others speak to a running daemon over its
+//! `serve`, `check`, `demo` and `migrate` work by themselves; all others speak to a running daemon over its
 //! HTTP API.
 
 mod announcements;
@@ -12,6 +12,7 @@ mod demo;
 mod exit;
 mod input;
 mod listing;
+mod migrate;
 mod outbox;
 mod output;
 mod publish;
@@ -39,6 +40,7 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Demo(demo::Demo),
+    Migrate(migrate::Migrate),
     Publish(publish::Publish),
     Waits(waits::Waits),
     Announcements(announcements::Announcements),
@@ -58,6 +60,7 @@ fn carry_out(command: Command, registry: &Registry, clock: &Arc<dyn Clock>) -> R
         Command::Serve(args) => serve::run(&args, registry, clock),
         Command::Check(args) => check::run(&args, registry),
         Command::Demo(args) => demo::run(&args),
+        Command::Migrate(args) => migrate::run(&args, registry),
         Command::Publish(args) => speak(publish::run(args)),
         Command::Waits(args) => speak(waits::run(args)),
         Command::Announcements(args) => speak(announcements::run(args)),

@@ -27,6 +27,14 @@ pub struct PostgresUrl {
     pub listen_url: Option<SecretString>,
 }
 
+impl PostgresUrl {
+    /// Whether the URL holds a password, and so may stand only where nobody else reads it.
+    #[must_use]
+    pub fn has_password(&self) -> bool {
+        Parts::of(self.url.expose_secret()).is_ok_and(|parts| parts.has_password)
+    }
+}
+
 impl PartialEq for PostgresUrl {
     fn eq(&self, other: &Self) -> bool {
         let text = |url: &Option<SecretString>| url.as_ref().map(|u| u.expose_secret().to_owned());

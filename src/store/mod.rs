@@ -9,12 +9,16 @@
 //! several callers asked for at the same time together.
 
 mod codes;
+pub mod copy;
 mod destinations;
 mod hashes;
 pub mod postgres;
 mod remembered;
+mod schema;
 pub mod sqlite;
 mod tags;
+
+pub use schema::Migrated;
 
 use answerback_contract::{
     DedupeRest, Event, EventId, Generation, QuestionId, TenantId, ThreadId, Time, WaitState,

@@ -14,6 +14,7 @@ mod faults;
 mod full_disk;
 mod http;
 mod langgraph;
+mod migrate;
 mod refused;
 mod replicas;
 mod sequences;

@@ -173,7 +173,7 @@ fn pause(tries: u32) -> Duration {
 }
 
 /// What keeps a connection from being made, without its password.
-pub(super) fn reason(error: &tokio_postgres::Error) -> String {
+pub(in crate::store) fn reason(error: &tokio_postgres::Error) -> String {
     use std::error::Error as _;
     match (error.as_db_error(), error.source()) {
         (Some(db), _) => format!("{} ({})", db.message(), db.code().code()),

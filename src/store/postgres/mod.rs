@@ -33,5 +33,8 @@ mod tls;
 mod url;
 
 use super::hashes;
-pub use open::{Migrated, OpenError, PostgresOptions, reach};
+pub(super) use connect::reason;
+pub(super) use open::{COPYING, for_copying};
+pub use open::{OpenError, PostgresOptions, bring_up_to_date, reach};
+pub(super) use rows::text;
 pub use store::PostgresStore;

@@ -2,6 +2,7 @@
 
 use super::connect::{Link, reason};
 use super::url::Target;
+use crate::store::schema::Migrated;
 use crate::store::sqlite::Mint;
 use answerback_core::Rules;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
@@ -22,7 +23,7 @@ const MIGRATIONS: [(&str, &str); 1] = [("V1__first", include_str!("migrations/V1
 const HISTORY: &str = "answerback_schema_history";
 
 /// A table that is there while a store is copied into the database.
-pub(super) const COPYING: &str = "copying";
+pub(in crate::store) const COPYING: &str = "copying";
 
 /// How many connections a daemon has at most.
 const CONNECTIONS: usize = 16;
@@ -197,15 +198,6 @@ pub enum OpenError {
     },
 }
 
-/// What was done to a database's schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Migrated {
-    /// Its version before; `None` when there was nothing.
-    pub before: Option<i32>,
-    /// Its version now; may be above what this version of answerback knows.
-    pub now: i32,
-}
-
 /// A database that is up to date.
 pub(super) struct Prepared {
     pub(super) link: Link,
@@ -239,6 +231,21 @@ pub async fn reach(url: &SecretString) -> Result<(), OpenError> {
     let target = Target::parse(url)?;
     let client = connect(&target).await?;
     client.batch_execute("SELECT 1").await.map_err(|error| refused(&target, &error))
+}
+
+/// Makes sure that the database is ours and brings its schema up to date.
+///
+/// # Errors
+/// What is in the way.
+pub async fn bring_up_to_date(url: &SecretString) -> Result<Migrated, OpenError> {
+    migrate(&Target::parse(url)?).await
+}
+
+/// A connection to a database that is up to date, also while a store is being copied into it.
+pub(in crate::store) async fn for_copying(url: &SecretString) -> Result<Client, OpenError> {
+    let target = Target::parse(url)?;
+    run_migrations(&target, &steps(&MIGRATIONS)?, Unfinished::GoesOn).await?;
+    connect(&target).await
 }
 
 /// A pool of connections, none made yet.
@@ -310,7 +317,14 @@ fn refused(target: &Target, error: &tokio_postgres::Error) -> OpenError {
 /// Makes sure that the database is ours and brings its schema up to date. Any number of daemons may
 /// do it at once.
 pub(super) async fn migrate(target: &Target) -> Result<Migrated, OpenError> {
-    run_migrations(target, &steps(&MIGRATIONS)?).await
+    run_migrations(target, &steps(&MIGRATIONS)?, Unfinished::IsRefused).await
+}
+
+/// What becomes of a database into which a store was copied in part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unfinished {
+    IsRefused,
+    GoesOn,
 }
 
 fn steps(migrations: &[(&str, &str)]) -> Result<Vec<Migration>, OpenError> {
@@ -321,13 +335,20 @@ fn steps(migrations: &[(&str, &str)]) -> Result<Vec<Migration>, OpenError> {
         .map_err(|error| OpenError::Migrate { what: error.to_string() })
 }
 
-async fn run_migrations(target: &Target, steps: &[Migration]) -> Result<Migrated, OpenError> {
+async fn run_migrations(
+    target: &Target,
+    steps: &[Migration],
+    copy: Unfinished,
+) -> Result<Migrated, OpenError> {
     let known = i32::try_from(steps.len()).unwrap_or(i32::MAX);
     let mut client = connect(target).await?;
     let mut before = None;
     let mut tries = 0;
     loop {
         let seen = look(&client, target).await?;
+        if seen.copying && copy == Unfinished::IsRefused {
+            return Err(OpenError::Copying);
+        }
         let before = *before.get_or_insert(seen.version);
         if let Some(now) = seen.version.filter(|found| *found >= known) {
             if seen.oldest > known {
@@ -388,6 +409,7 @@ struct Seen {
     oldest: i32,
     /// Tables of ours by their names.
     foreign: String,
+    copying: bool,
 }
 
 async fn look(client: &Client, target: &Target) -> Result<Seen, OpenError> {
@@ -419,12 +441,10 @@ async fn look(client: &Client, target: &Target) -> Result<Seen, OpenError> {
         .await
         .map_err(failed)?;
     let tables: BTreeSet<String> = tables.iter().filter_map(|row| row.try_get(0).ok()).collect();
-    if tables.contains(COPYING) {
-        return Err(OpenError::Copying);
-    }
     let taken: Vec<&str> =
         tables.iter().map(String::as_str).filter(|name| ours().any(|our| our == *name)).collect();
-    let mut seen = Seen { schema, version: None, oldest: 0, foreign: taken.join(", ") };
+    let (copying, foreign) = (tables.contains(COPYING), taken.join(", "));
+    let mut seen = Seen { schema, version: None, oldest: 0, foreign, copying };
     if tables.contains(HISTORY) {
         let sql = format!("SELECT max(version)::INTEGER FROM {HISTORY}");
         let rows = client.query_typed(&sql, &[]).await.map_err(failed)?;

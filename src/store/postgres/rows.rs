@@ -137,6 +137,6 @@ pub(super) fn event(code: i16) -> Done<Event> {
 }
 
 /// PostgreSQL's TEXT holds every character but this one.
-pub(super) fn text(text: &str) -> String {
+pub(in crate::store) fn text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -28,7 +28,8 @@ mod unit;
 mod waits;
 mod writer;
 
-pub use open::{Location, OpenError};
+pub(super) use open::{FileLock, stopped};
+pub use open::{Location, OpenError, bring_up_to_date};
 pub use unit::Mint;
 
 use super::destinations;
@@ -43,7 +44,6 @@ use async_trait::async_trait;
 use checkpoint::Checkpointer;
 use destinations::DestinationId;
 use fail::{Done, Fail};
-use open::FileLock;
 use readers::{Pool, Readers, closed};
 use rusqlite::Connection;
 use std::collections::HashMap;

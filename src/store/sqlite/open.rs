@@ -5,6 +5,7 @@ use super::destinations::{DestinationId, Destinations};
 use super::fail::{Done, Fail};
 use super::lanes::Lanes;
 use super::unit::{Mint, Shared};
+use crate::store::schema::Migrated;
 use answerback_contract::Time;
 use answerback_core::{Destination, Rules};
 use refinery::{Migration, Runner};
@@ -95,6 +96,25 @@ pub enum OpenError {
         /// Ours.
         known: i32,
     },
+    /// There is none.
+    #[error("there is no store at {path}; name the file that the daemon was using")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An older answerback has written it, and here it is only read.
+    #[error(
+        "{path} has schema version {found}, and {known} is needed; bring it up to date first: \
+         ANSWERBACK_STORE__URL=sqlite:{path} answerback migrate"
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: i32,
+        /// Ours.
+        known: i32,
+    },
     /// Creating or upgrading the schema failed; nothing of that step is kept.
     #[error("{path}: the schema cannot be brought up to date: {source}")]
     Migrate {
@@ -145,7 +165,7 @@ fn pid(holder: &Option<u32>) -> String {
 
 /// Keeps other daemons off the file, until it is dropped or the process is gone.
 #[derive(Debug)]
-pub(super) struct FileLock(#[expect(dead_code, reason = "held, not used")] File);
+pub(in crate::store) struct FileLock(#[expect(dead_code, reason = "held, not used")] File);
 
 impl FileLock {
     pub(super) fn take(database: &Path) -> Result<Self, OpenError> {
@@ -205,6 +225,36 @@ pub(super) fn prepare(path: &Path) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
+/// Brings the schema of a file that no daemon has open up to date, and makes a store where there is
+/// none.
+///
+/// # Errors
+/// What is in the way.
+pub fn bring_up_to_date(path: &Path) -> Result<Migrated, OpenError> {
+    let _lock = FileLock::take(path)?;
+    // What cannot be read is told by what follows.
+    let before = path.exists().then(|| reader(path).and_then(|conn| version(&conn)).ok().flatten());
+    prepare(path)?;
+    Ok(Migrated { before: before.flatten(), now: known() })
+}
+
+/// Opens the file that a daemon has left, for reading only; none can start on it while the lock is
+/// held.
+pub(in crate::store) fn stopped(path: &Path) -> Result<(Connection, FileLock), OpenError> {
+    if !path.exists() {
+        return Err(OpenError::Missing { path: path.to_owned() });
+    }
+    let lock = FileLock::take(path)?;
+    let refused = |error: rusqlite::Error| OpenError::sqlite(path, &error);
+    let conn = reader(path).map_err(refused)?;
+    check_ours(&conn, path).map_err(|e| e.unwrap_or_else(refused))?;
+    let found = version(&conn).map_err(refused)?.unwrap_or(0);
+    if found < known() {
+        return Err(OpenError::Older { path: path.to_owned(), found, known: known() });
+    }
+    Ok((conn, lock))
+}
+
 /// Opens a store in memory.
 pub(super) fn prepare_memory() -> Result<Connection, OpenError> {
     let path = Path::new(":memory:");
@@ -246,18 +296,26 @@ fn check_ours(conn: &Connection, path: &Path) -> Result<(), Refused> {
     if id != APPLICATION_ID {
         return Err(Refused::Ours(OpenError::Foreign { path: path.to_owned() }));
     }
-    if !conn.table_exists(None, "refinery_schema_history")? {
-        return Ok(());
-    }
-    let found: Option<i32> =
-        conn.query_row("SELECT max(version) FROM refinery_schema_history", [], |row| row.get(0))?;
-    let known = i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX);
-    match found {
-        Some(found) if found > known => {
-            Err(Refused::Ours(OpenError::Newer { path: path.to_owned(), found, known }))
+    match version(conn)? {
+        Some(found) if found > known() => {
+            let path = path.to_owned();
+            Err(Refused::Ours(OpenError::Newer { path, found, known: known() }))
         }
         _ => Ok(()),
     }
+}
+
+/// The schema that this version of answerback works with.
+fn known() -> i32 {
+    i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
+}
+
+/// The schema that a file has.
+fn version(conn: &Connection) -> rusqlite::Result<Option<i32>> {
+    if !conn.table_exists(None, "refinery_schema_history")? {
+        return Ok(None);
+    }
+    conn.query_row("SELECT max(version) FROM refinery_schema_history", [], |row| row.get(0))
 }
 
 fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {

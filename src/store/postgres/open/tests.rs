@@ -61,7 +61,8 @@ async fn a_later_version_upgrades_and_this_one_goes_on_while_it_may() {
     let database = database().await;
     let target = target(database.url());
     migrate(&target).await.unwrap();
-    let upgraded = run_migrations(&target, &with_later(LATER)).await.unwrap();
+    let upgraded =
+        run_migrations(&target, &with_later(LATER), Unfinished::IsRefused).await.unwrap();
     assert_eq!(upgraded, Migrated { before: Some(known()), now: known() + 1 });
     let ours = migrate(&target).await.unwrap();
     assert_eq!(ours.now, known() + 1, "the version before goes on");
@@ -75,7 +76,8 @@ async fn a_step_that_fails_leaves_nothing() {
     let database = database().await;
     let target = target(database.url());
     let broken = with_later("CREATE TABLE half (id INTEGER); SELECT nonsense;");
-    let error = run_migrations(&target, &broken).await.unwrap_err().to_string();
+    let error =
+        run_migrations(&target, &broken, Unfinished::IsRefused).await.unwrap_err().to_string();
     assert!(error.contains("nonsense"), "{error}");
     execute(&database, "CREATE TABLE half (id INTEGER)").await;
     assert_eq!(migrate(&target).await.unwrap().before, Some(known()), "what went before is kept");
@@ -85,9 +87,9 @@ async fn a_step_that_fails_leaves_nothing() {
 async fn what_another_version_calls_the_same_step_is_not_taken_for_ours() {
     let database = database().await;
     let target = target(database.url());
-    run_migrations(&target, &with_later(LATER)).await.unwrap();
+    run_migrations(&target, &with_later(LATER), Unfinished::IsRefused).await.unwrap();
     let other = steps(&[MIGRATIONS[0], ("V2__other", "SELECT 1;"), ("V3__more", "SELECT 1;")]);
-    let error = run_migrations(&target, &other.unwrap()).await.unwrap_err();
+    let error = run_migrations(&target, &other.unwrap(), Unfinished::IsRefused).await.unwrap_err();
     assert!(matches!(error, OpenError::Migrate { .. }), "{error}");
 }
 

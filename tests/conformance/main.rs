@@ -14,6 +14,7 @@ mod operating;
 mod ordering;
 mod plans;
 mod publishing;
+mod silence;
 
 /// Runs every promise over every store.
 macro_rules! over_every_store {

@@ -3,7 +3,7 @@
 //! While one batch is under way the next one gathers, so batches grow with the load by themselves
 //! and nothing waits for a clock.
 
-use super::connect::Lent;
+use super::connect::{Lent, TRIES_FOR_HELD};
 use super::fail::{Done, Fail};
 use super::shared::Shared;
 use crate::store::{StoreError, StoreResult};
@@ -16,6 +16,8 @@ use tokio::task::JoinSet;
 const MOST_JOBS: usize = 256;
 /// At most about so many bytes a transaction.
 const MOST_BYTES: usize = 4 << 20;
+/// Jobs that one worker carries out one by one, aside of its batches.
+const MOST_APART: usize = 4;
 
 /// One kind of work.
 pub(super) trait Work: Send + Sync + 'static {
@@ -74,6 +76,7 @@ pub(super) fn closed() -> StoreError {
 }
 
 async fn run<W: Work>(shared: Arc<Shared>, receiver: Arc<Mutex<mpsc::Receiver<Waiting<W>>>>) {
+    let mut apart = JoinSet::new();
     loop {
         let (mut jobs, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
         {
@@ -89,34 +92,44 @@ async fn run<W: Work>(shared: Arc<Shared>, receiver: Arc<Mutex<mpsc::Receiver<Wa
             }
         }
         if jobs.is_empty() {
-            return;
+            break;
         }
-        carry_out::<W>(&shared, jobs, replies).await;
+        // A job may wait for what a silent daemon holds: the batches go on meanwhile.
+        for (job, reply) in carry_out::<W>(&shared, jobs, replies).await {
+            while apart.len() >= MOST_APART {
+                let _ = apart.join_next().await;
+            }
+            let shared = Arc::clone(&shared);
+            apart.spawn(async move {
+                carry_out::<W>(&shared, vec![job], vec![reply]).await;
+            });
+        }
+        while apart.try_join_next().is_some() {}
     }
+    while apart.join_next().await.is_some() {}
 }
 
+/// Carries a batch out and replies. Gives back the jobs of one that failed for the sake of one of
+/// them: the others shall not suffer for it.
 async fn carry_out<W: Work>(
     shared: &Arc<Shared>,
     jobs: Vec<W::Job>,
     replies: Vec<oneshot::Sender<StoreResult<W::Reply>>>,
-) {
+) -> Vec<Waiting<W>> {
     let jobs = Arc::new(jobs);
     let fail = match attempt::<W>(shared, &jobs).await {
         Ok(done) => {
             for (reply, done) in replies.into_iter().zip(done) {
                 let _ = reply.send(Ok(done));
             }
-            return;
+            return Vec::new();
         }
         Err(fail) => fail,
     };
     if jobs.len() > 1 && fail.concerns_one() {
-        // One of them is at fault: the others shall not suffer for it. Nobody else has the jobs.
-        let Some(jobs) = Arc::into_inner(jobs) else { return };
-        for (job, reply) in jobs.into_iter().zip(replies) {
-            Box::pin(carry_out::<W>(shared, vec![job], vec![reply])).await;
-        }
-        return;
+        // Nobody else has the jobs.
+        let jobs = Arc::into_inner(jobs).unwrap_or_default();
+        return jobs.into_iter().zip(replies).collect();
     }
     if let Fail::Corrupt(_) = &fail {
         tracing::error!(error = %fail.told(), "a transaction failed");
@@ -126,13 +139,16 @@ async fn carry_out<W: Work>(
     for reply in replies {
         let _ = reply.send(Err(fail.told()));
     }
+    Vec::new()
 }
 
 async fn attempt<W: Work>(shared: &Arc<Shared>, jobs: &Arc<Vec<W::Job>>) -> Done<Vec<W::Reply>> {
     let (all, asked) = (Arc::clone(shared), Arc::clone(jobs));
+    // Many are not tried again as a whole for what somebody holds that one of them needs.
+    let held = if jobs.len() > 1 { 1 } else { TRIES_FOR_HELD };
     shared
         .link
-        .transaction(move |lent| {
+        .transaction_trying(held, move |lent| {
             let (shared, jobs) = (Arc::clone(&all), Arc::clone(&asked));
             async move { W::carry_out(&shared, lent, &jobs).await }.boxed()
         })

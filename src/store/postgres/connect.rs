@@ -10,9 +10,11 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-/// How long one statement may take; the server ends it then.
+/// How long one statement may take, and wait for what others hold; the server ends it then. A daemon
+/// that fell silent in the midst of a transaction holds its rows until the server ends that: whoever
+/// needs them is told soon, and does not keep others waiting.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-     SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '5s'; \
+     SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '2s'; \
      SET LOCAL idle_in_transaction_session_timeout = '15s'";
 
 /// A transaction, or a read, that takes longer is given up, with its connection: the way to the
@@ -21,6 +23,9 @@ const LONGEST: Duration = Duration::from_secs(20);
 
 /// How often work that lost against other transactions is done anew.
 const TRIES: u32 = 8;
+
+/// How often work is tried that waits in vain for what others hold.
+pub(super) const TRIES_FOR_HELD: u32 = 4;
 
 /// A value and its type.
 pub(super) type Param<'p> = (&'p (dyn ToSql + Sync), Type);
@@ -130,6 +135,15 @@ impl Link {
         T: Send,
         F: for<'l> Fn(&'l Lent) -> BoxFuture<'l, Done<T>> + Send + Sync,
     {
+        self.transaction_trying(TRIES_FOR_HELD, work).await
+    }
+
+    /// The same, tried `held` times where it waits in vain for what others hold.
+    pub(super) async fn transaction_trying<T, F>(&self, held: u32, work: F) -> Done<T>
+    where
+        T: Send,
+        F: for<'l> Fn(&'l Lent) -> BoxFuture<'l, Done<T>> + Send + Sync,
+    {
         let mut tries = 0;
         loop {
             let lent = self.lend().await?;
@@ -153,7 +167,8 @@ impl Link {
                 lent.give_back();
             }
             tries += 1;
-            if !fail.is_conflict() || tries == TRIES {
+            let most = if fail.is_held() { held } else { TRIES };
+            if !fail.is_conflict() || tries >= most {
                 return Err(fail);
             }
             tokio::time::sleep(pause(tries)).await;

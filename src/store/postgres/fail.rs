@@ -42,10 +42,16 @@ impl Fail {
         }
     }
 
+    /// Whether it waited in vain for what another transaction holds.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self, Self::Sql(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+    }
+
     /// Whether it is about one piece of work, so that others in its batch may succeed without it.
     pub(super) fn concerns_one(&self) -> bool {
         match self {
             Self::Corrupt(_) | Self::Conflict => true,
+            _ if self.is_held() => true,
             // Classes 22 (data), 23 (integrity) and 42 (the statement itself).
             Self::Sql(error) => error.code().is_some_and(|code| {
                 ["22", "23", "42", "54"].iter().any(|class| code.code().starts_with(class))

@@ -30,7 +30,7 @@ async fn three_daemons_under_faults_lose_nothing_and_double_nothing() {
         panic!("logs and history are in {}\n{}", kept.display(), report.violations(&history));
     }
     // Nothing broken is nothing proven where nothing happened.
-    assert!(report.acknowledged > 100, "only {} publishes were acknowledged", report.acknowledged);
-    assert!(report.answers > 30, "only {} waits were answered", report.answers);
+    assert!(report.acknowledged > 50, "only {} publishes were acknowledged", report.acknowledged);
+    assert!(report.answers > 20, "only {} waits were answered", report.answers);
     assert!(report.faults.len() >= 8, "only {:?}", report.faults);
 }

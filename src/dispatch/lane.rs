@@ -31,6 +31,10 @@ const SETTLE_MARGIN: Duration = Duration::from_secs(60);
 /// have ended, and an announcement of it would go out late.
 const AHEAD: Duration = Duration::from_millis(250);
 
+/// Leases that the store took so long to give are handed back: they count from when they were asked
+/// for, and one that runs out under way lets the same message be sent by another at the same time.
+const LATE: Duration = Duration::from_secs(20);
+
 /// While a batch that could have carried more is under way, what falls due gathers for the next one,
 /// at most so long. As with Nagle's algorithm: batches fill by themselves when there is much to send,
 /// and nothing waits when there is little.
@@ -124,6 +128,8 @@ enum Next {
     Batch,
     /// Nothing before this instant.
     At(Time),
+    /// Nothing that is known of.
+    Nothing,
     /// What falls due gathers for so long, or until a batch finishes.
     Gathered(Duration),
     /// The store failed.
@@ -166,7 +172,7 @@ impl Lane {
             }
             let pause = match next {
                 Next::At(at) => self.shared.clock.now().until(at).min(self.look_again()),
-                Next::Batch | Next::Wake => self.look_again(),
+                Next::Batch | Next::Wake | Next::Nothing => self.look_again(),
                 Next::Gathered(pause) => pause,
                 Next::Store => STORE_PAUSE,
             };
@@ -178,7 +184,9 @@ impl Lane {
                 () = self.handle.nudged.notified(), if !matches!(next, Next::Batch | Next::Gathered(_)) => {}
                 () = tokio::time::sleep(pause) => {
                     let now = self.shared.clock.now();
-                    if self.may_end(idle_since, now)
+                    // Only after a look that found nothing: a nudge that is waited out is no idleness.
+                    if matches!(next, Next::Nothing)
+                        && self.may_end(idle_since, now)
                         && self.shared.close_lane(&self.config.destination, &self.handle)
                     {
                         break;
@@ -257,7 +265,8 @@ impl Lane {
                 bytes: LEASE_BYTES,
                 hold: self.hold(),
             };
-            self.looked_at = Some(Instant::now());
+            let asked = Instant::now();
+            self.looked_at = Some(asked);
             let lease = match self.shared.store.lease(request, now).await {
                 Ok(lease) => lease,
                 Err(error) => {
@@ -275,9 +284,7 @@ impl Lane {
                 // What is due already is in another daemon's hands.
                 let held = self.shared.others.as_ref().map_or(SPACING, |_| Others::HELD);
                 let soonest = now.after(held);
-                return Next::At(
-                    lease.next_due.unwrap_or_else(|| now.after(LOOK_AGAIN)).max(soonest),
-                );
+                return lease.next_due.map_or(Next::Nothing, |due| Next::At(due.max(soonest)));
             }
             let next_due = lease.next_due;
             let more = next_due.is_some_and(|at| at <= now);
@@ -287,15 +294,19 @@ impl Lane {
             let sendable = self.prepare_all(lease.messages, now);
             self.ahead = batch::cut(sendable, limits).into();
             self.ahead_since = Instant::now();
+            if asked.elapsed() > LATE {
+                self.hand_back();
+            }
             if trial && self.ahead.is_empty() {
                 self.breaker.trial_unused(now);
+                continue;
             }
             self.send_ahead(free);
             if trial || !self.ahead.is_empty() {
                 return Next::Batch;
             }
             if !more {
-                return Next::At(next_due.unwrap_or_else(|| now.after(LOOK_AGAIN)));
+                return next_due.map_or(Next::Nothing, Next::At);
             }
         }
     }

@@ -2,11 +2,11 @@
 //! at once, and streams for any event.
 
 use answerback_core::WaitId;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, watch};
 
-type Waiting = HashMap<WaitId, watch::Sender<()>>;
+type Waiting = BTreeMap<WaitId, watch::Sender<()>>;
 
 /// Who waits for the end of which wait, and who for any event. Cheap to clone.
 #[derive(Clone, Default)]

@@ -213,7 +213,7 @@ fn the_answer_is_told_only_to_announcers_that_ask_for_it() {
         event_id: None,
         attempts: 0,
         queued_at: at(1_000),
-        wait: std::sync::Arc::new(store.waits()[0].clone()),
+        wait: Arc::new(store.waits()[0].clone()),
     };
     let payload = |event, include| of(&leased(event), include).unwrap().payload;
     assert!(text(&payload(Event::Answered, true)).ends_with(r#","answer":{ "a" : 1e400 }}"#));

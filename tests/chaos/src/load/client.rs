@@ -92,8 +92,8 @@ impl Client {
         }
         let now = Instant::now();
         let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        let near = (0..away.len()).map(|n| (any + n) % away.len());
-        near.into_iter().find(|n| away[*n] <= now).unwrap_or(any)
+        let mut near = (0..away.len()).map(|n| (any + n) % away.len());
+        near.find(|n| away[*n] <= now).unwrap_or(any)
     }
 
     /// Makes a request: what came, unless nothing came.

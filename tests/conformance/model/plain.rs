@@ -38,6 +38,9 @@ pub(super) struct Model {
     pub(super) events: BTreeSet<(String, String, String)>,
     pub(super) messages: Vec<Message>,
     pub(super) held: Vec<Held>,
+    /// Whether a lease that ran out is lost only once the message is given out again, as where many
+    /// daemons share a store and each looks for itself.
+    pub(super) keeps_late: bool,
     /// Everything that happened, to which wait and when.
     pub(super) feed: Vec<(i64, Event, Time)>,
 }
@@ -62,7 +65,7 @@ impl Model {
             newest.as_ref().is_some_and(|wait| wait.id.0 == m.wait)
                 && m.state == OutboxState::Queued
                 && !m.destination.is_announcer()
-                && !self.held.iter().any(|held| held.id == *n)
+                && !self.is_out(*n)
         };
         let waiting: Vec<Destination> = self
             .messages
@@ -183,13 +186,20 @@ impl Model {
         }
     }
 
+    /// Whether a message is out, as far as its store knows.
+    pub(super) fn is_out(&self, n: usize) -> bool {
+        self.held.iter().any(|held| held.id == n && (!self.keeps_late || held.until > self.now))
+    }
+
     /// What a lane must be given: due, first in order, not out, the longest due first.
     pub(super) fn lease(&mut self, to: &Destination, limit: usize) -> Vec<usize> {
-        self.held.retain(|held| held.destination != *to || held.until > self.now);
+        if !self.keeps_late {
+            self.held.retain(|held| held.destination != *to || held.until > self.now);
+        }
         let mut due: Vec<(Time, usize)> = Vec::new();
         for (n, message) in self.messages.iter().enumerate() {
             let queued = message.ready && message.destination == *to && message.due <= self.now;
-            if queued && !self.held.iter().any(|held| held.id == n) {
+            if queued && !self.is_out(n) {
                 due.push((message.due, n));
             }
         }
@@ -200,6 +210,7 @@ impl Model {
             let out = |held: &Held| held.order == order && held.until > self.now;
             if given.len() < limit && !(order.is_some() && self.held.iter().any(out)) {
                 let until = self.now.after(HOLD);
+                self.held.retain(|held| held.id != n);
                 self.held.push(Held { id: n, lease: 0, destination: to.clone(), order, until });
                 given.push(n);
             }

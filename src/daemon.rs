@@ -1,17 +1,17 @@
 //! Wires the parts, starts them, drains them, stops them.
 
-use crate::answers::{Deadlines, ReplyToSettings};
+use crate::answers::ReplyToSettings;
 use crate::clock::{self, Clock};
 use crate::config::{
     AnnouncerConfig, Config, PostgresUrl, RouteConfig, RouteTo, Sending, StoreUrl,
 };
 use crate::dispatch::{AnnouncerOutlet, Dispatcher, LaneConfig, LaneLimits};
-use crate::intake::{Intake, Watchers};
+use crate::intake::Intake;
 use crate::registry::Replies;
 use crate::store::postgres::{self, PostgresOptions, PostgresStore};
 use crate::store::sqlite::{Location, Mint, OpenError, SqliteOptions, SqliteStore};
 use crate::store::{Retention, Store, StoreError};
-use crate::{answers, intake, metrics, web};
+use crate::{answers, metrics, web};
 use answerback_contract::{ConnectError, Connecting, Target};
 use answerback_core::{Destination, Rules};
 use std::net::SocketAddr;
@@ -127,29 +127,9 @@ impl Daemon {
         let dispatcher =
             Dispatcher::start(Arc::clone(&store), Arc::clone(&clock), lanes, Arc::new(replies))
                 .await?;
-        let (deadlines, watchers) = (Deadlines::default(), Watchers::default());
-        let intake = Intake::new(
-            Arc::clone(&store),
-            Arc::clone(&clock),
-            dispatcher.clone(),
-            deadlines.clone(),
-            watchers.clone(),
-        );
         let stop = CancellationToken::new();
         let mut background = JoinSet::new();
-        background.spawn(deadlines.run(
-            Arc::clone(&store),
-            Arc::clone(&clock),
-            dispatcher.clone(),
-            watchers.clone(),
-            stop.clone(),
-        ));
-        background.spawn(intake::follow(
-            Arc::clone(&store),
-            Arc::clone(&clock),
-            watchers,
-            stop.clone(),
-        ));
+        let intake = Intake::start(&store, &clock, &dispatcher, &stop, &mut background);
         background.spawn(purge(
             Arc::clone(&store),
             Arc::clone(&clock),

@@ -121,8 +121,9 @@ pub(crate) fn start(load: Load, ledger: &Arc<Ledger>) -> Running {
         .map(|thread| {
             let shared = Arc::clone(&shared);
             let all = shared.load.connections;
-            let targets = shared.load.targets.iter().copied().cycle().take(all);
-            let targets: Vec<_> = targets.skip(thread).step_by(count).collect();
+            let targets = &shared.load.targets;
+            let nth = |connection: usize| targets[connection % targets.len()];
+            let targets: Vec<_> = (thread..all).step_by(count).map(nth).collect();
             std::thread::spawn(move || shared.drive(&targets, thread == 0))
         })
         .collect();

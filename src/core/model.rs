@@ -257,6 +257,32 @@ pub struct NewWait {
     pub note: Option<String>,
 }
 
+impl NewWait {
+    /// The wait as it is once it is stored under a number and a dedupe rest.
+    #[must_use]
+    pub fn stored(self, id: WaitId, rest: DedupeRest) -> Wait {
+        Wait {
+            id,
+            tenant: self.tenant,
+            thread_id: self.thread_id,
+            question_id: self.question_id,
+            generation: self.generation,
+            rest,
+            run_id: self.run_id,
+            state: self.state,
+            envelope: self.envelope,
+            taken_over: None,
+            event_id: self.event_id,
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+            closed_at: self.closed_at,
+            answer: self.answer,
+            resends: 0,
+            note: self.note,
+        }
+    }
+}
+
 /// Which wait an [`Op`] is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitRef {

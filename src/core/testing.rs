@@ -341,25 +341,7 @@ impl Interpreter {
             wait.question_id.clone(),
             wait.event_id.clone(),
         ));
-        self.waits.push(Wait {
-            id,
-            tenant: wait.tenant,
-            thread_id: wait.thread_id,
-            question_id: wait.question_id,
-            generation: wait.generation,
-            rest,
-            run_id: wait.run_id,
-            state: wait.state,
-            envelope: wait.envelope,
-            taken_over: None,
-            event_id: wait.event_id,
-            created_at: wait.created_at,
-            expires_at: wait.expires_at,
-            closed_at: wait.closed_at,
-            answer: wait.answer,
-            resends: 0,
-            note: wait.note,
-        });
+        self.waits.push(wait.stored(id, rest));
         Ok(id)
     }
 

@@ -159,15 +159,7 @@ async fn seen<T>(receiver: &mut mpsc::Receiver<T>) -> T {
 
 /// Every announcement once all are in a final state, oldest first.
 async fn finished(store: &Arc<dyn Store>) -> Vec<OutboxRow> {
-    let filter = OutboxFilter {
-        tenant: TenantId::default_tenant(),
-        announcements: true,
-        state: None,
-        label: None,
-        wait: None,
-        before: None,
-        limit: 10_000,
-    };
+    let filter = OutboxFilter::all(TenantId::default_tenant(), true, 10_000);
     let all_over = async {
         loop {
             let mut rows = store.list_outbox(filter.clone()).await.unwrap().found;

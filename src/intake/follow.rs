@@ -24,7 +24,7 @@ const STORE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Wakes those who wait at this daemon for what others do, until `stop` is cancelled. Returns at once
 /// when the store is this daemon's alone.
-pub async fn follow(
+pub(super) async fn follow(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     watchers: Watchers,

@@ -1,10 +1,9 @@
 //! What comes in, from whichever source: read, stored, and only then acknowledged and passed on.
-//! Those who wait for it are woken: by this daemon's own commits, and by those of others ([`follow`]).
+//! Those who wait for it are woken: by this daemon's own commits, and by those of others (`follow.rs`).
 
 mod follow;
 mod watchers;
 
-pub use follow::follow;
 pub use watchers::{Events, Watch, Watchers};
 
 use crate::answers::Deadlines;
@@ -21,6 +20,8 @@ use answerback_core::{
 };
 use metrics::{Counter, counter};
 use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// Why a message was not taken. Nothing of it is stored.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +63,40 @@ pub struct Intake {
 }
 
 impl Intake {
+    /// Takes messages into `store`, and starts what goes with that until `stop` is cancelled: ending
+    /// waits when their time is up, and following what other daemons do with the same store.
+    #[must_use]
+    pub fn start(
+        store: &Arc<dyn Store>,
+        clock: &Arc<dyn Clock>,
+        dispatcher: &Dispatcher,
+        stop: &CancellationToken,
+        background: &mut JoinSet<()>,
+    ) -> Self {
+        let (deadlines, watchers) = (Deadlines::default(), Watchers::default());
+        let intake = Self::new(
+            Arc::clone(store),
+            Arc::clone(clock),
+            dispatcher.clone(),
+            deadlines.clone(),
+            watchers.clone(),
+        );
+        background.spawn(deadlines.run(
+            Arc::clone(store),
+            Arc::clone(clock),
+            dispatcher.clone(),
+            watchers.clone(),
+            stop.clone(),
+        ));
+        background.spawn(follow::follow(
+            Arc::clone(store),
+            Arc::clone(clock),
+            watchers,
+            stop.clone(),
+        ));
+        intake
+    }
+
     /// Takes messages into `store`.
     #[must_use]
     pub fn new(

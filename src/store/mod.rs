@@ -17,6 +17,7 @@ mod remembered;
 mod schema;
 pub mod sqlite;
 mod tags;
+mod walk;
 
 pub use schema::Migrated;
 
@@ -203,6 +204,23 @@ pub struct WaitFilter {
     pub limit: usize,
 }
 
+impl WaitFilter {
+    /// All of a tenant's.
+    #[must_use]
+    pub fn all(tenant: TenantId, limit: usize) -> Self {
+        Self {
+            tenant,
+            states: Vec::new(),
+            thread_id: None,
+            run_id: None,
+            tags: Vec::new(),
+            announcer: None,
+            before: None,
+            limit,
+        }
+    }
+}
+
 /// A part of a list. A filter that few fit may give less than the limit, even nothing, and a place
 /// to go on from: no call looks at a whole store.
 #[derive(Clone, Debug)]
@@ -230,6 +248,14 @@ pub struct OutboxFilter {
     pub before: Option<OutboxId>,
     /// At most so many.
     pub limit: usize,
+}
+
+impl OutboxFilter {
+    /// All announcements of a tenant, or else all its deliveries.
+    #[must_use]
+    pub fn all(tenant: TenantId, announcements: bool, limit: usize) -> Self {
+        Self { tenant, announcements, state: None, label: None, wait: None, before: None, limit }
+    }
 }
 
 /// An announcement or a delivery as it stands.

@@ -289,15 +289,7 @@ pub(crate) fn retry_at(message: &Leased, at: Time) -> Settlement {
 pub(crate) async fn outbox(store: &dyn Store) -> Vec<OutboxRow> {
     let mut rows = Vec::new();
     for announcements in [true, false] {
-        let filter = OutboxFilter {
-            tenant: tenant(),
-            announcements,
-            state: None,
-            label: None,
-            wait: None,
-            before: None,
-            limit: 10_000,
-        };
+        let filter = OutboxFilter::all(tenant(), announcements, 10_000);
         rows.extend(store.list_outbox(filter).await.unwrap().found);
     }
     rows.sort_by_key(|row| row.id);
@@ -321,16 +313,7 @@ pub(crate) fn seen(
 }
 
 pub(crate) fn any_wait() -> WaitFilter {
-    WaitFilter {
-        tenant: tenant(),
-        states: Vec::new(),
-        thread_id: None,
-        run_id: None,
-        tags: Vec::new(),
-        announcer: None,
-        before: None,
-        limit: 10_000,
-    }
+    WaitFilter::all(tenant(), 10_000)
 }
 
 /// Every wait's question id, generation and state, oldest first.

@@ -156,15 +156,7 @@ pub(crate) async fn pages_join_without_gap_or_overlap(kit: &Kit) {
 }
 
 fn outbox_filter(announcements: bool) -> OutboxFilter {
-    OutboxFilter {
-        tenant: tenant(),
-        announcements,
-        state: None,
-        label: None,
-        wait: None,
-        before: None,
-        limit: 100,
-    }
+    OutboxFilter::all(tenant(), announcements, 100)
 }
 
 pub(crate) async fn the_outbox_is_listed_by_every_filter(kit: &Kit) {

@@ -22,28 +22,11 @@ pub(crate) struct Rest {
 
 impl Rest {
     pub(crate) fn of(store: &SqliteStore) -> Self {
-        let filter = WaitFilter {
-            tenant: tenant(),
-            states: Vec::new(),
-            thread_id: None,
-            run_id: None,
-            tags: Vec::new(),
-            announcer: None,
-            before: None,
-            limit: 100_000,
-        };
+        let filter = WaitFilter::all(tenant(), 100_000);
         let waits = run_now(store.list_waits(filter)).unwrap().found;
         let mut rows = BTreeMap::new();
         for announcements in [true, false] {
-            let filter = OutboxFilter {
-                tenant: tenant(),
-                announcements,
-                state: None,
-                label: None,
-                wait: None,
-                before: None,
-                limit: 100_000,
-            };
+            let filter = OutboxFilter::all(tenant(), announcements, 100_000);
             let found = run_now(store.list_outbox(filter)).unwrap().found;
             rows.extend(found.into_iter().map(|row| (row.id, row)));
         }

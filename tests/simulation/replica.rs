@@ -6,10 +6,9 @@ use crate::life::Life;
 use crate::random::Random;
 use crate::store::FaultyStore;
 use crate::world::World;
-use answerback::answers::Deadlines;
 use answerback::clock::Clock;
 use answerback::dispatch::Dispatcher;
-use answerback::intake::{self, Intake, Watchers};
+use answerback::intake::Intake;
 use answerback::store::Store;
 use answerback::store::sqlite::SqliteStore;
 use std::sync::{Arc, Mutex};
@@ -104,29 +103,9 @@ impl Replica {
         let dispatcher =
             Dispatcher::start(Arc::clone(&store), Arc::clone(&clock), configured, Arc::new(lanes))
                 .await?;
-        let (deadlines, watchers) = (Deadlines::default(), Watchers::default());
-        let intake = Intake::new(
-            Arc::clone(&store),
-            Arc::clone(&clock),
-            dispatcher.clone(),
-            deadlines.clone(),
-            watchers.clone(),
-        );
         let stop = CancellationToken::new();
         let mut background = JoinSet::new();
-        background.spawn(deadlines.run(
-            Arc::clone(&store),
-            Arc::clone(&clock),
-            dispatcher.clone(),
-            watchers.clone(),
-            stop.clone(),
-        ));
-        background.spawn(intake::follow(
-            Arc::clone(&store),
-            Arc::clone(&clock),
-            watchers,
-            stop.clone(),
-        ));
+        let intake = Intake::start(&store, &clock, &dispatcher, &stop, &mut background);
         Ok(Running {
             life,
             store,

@@ -188,7 +188,7 @@ pub fn members(text: &str) -> Result<Vec<Member<'_>>, JsonError> {
     let mut scan = Scan::new(text);
     let first = scan.peek()?;
     if first != Peek::Object {
-        scan.skip(first, 0)?;
+        scan.pass(first, 0)?;
         scan.finish()?;
         return Err(JsonError::at(&scan.jiter, 0, "expected an object"));
     }
@@ -197,7 +197,7 @@ pub fn members(text: &str) -> Result<Vec<Member<'_>>, JsonError> {
     while let Some(name) = key {
         let peek = scan.peek()?;
         let start = scan.jiter.current_index();
-        scan.skip(peek, 1)?;
+        scan.pass(peek, 1)?;
         let raw = &text[start..scan.jiter.current_index()];
         found.push(Member { key: name, raw: raw.trim_ascii() });
         key = scan.object_step()?;
@@ -385,7 +385,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn skip(&mut self, peek: Peek, depth: usize) -> Result<(), JsonError> {
+    fn pass(&mut self, peek: Peek, depth: usize) -> Result<(), JsonError> {
         let done = match peek {
             Peek::Null => self.jiter.known_null(),
             Peek::True | Peek::False => self.jiter.known_bool(peek).map(drop),
@@ -397,7 +397,7 @@ impl<'a> Scan<'a> {
                 let mut next = self.jiter.known_array();
                 loop {
                     match next {
-                        Ok(Some(item)) => self.skip(item, depth + 1)?,
+                        Ok(Some(item)) => self.pass(item, depth + 1)?,
                         Ok(None) => break Ok(()),
                         Err(e) => break Err(e),
                     }
@@ -413,7 +413,7 @@ impl<'a> Scan<'a> {
                     match more {
                         Ok(true) => {
                             let value = self.peek()?;
-                            self.skip(value, depth + 1)?;
+                            self.pass(value, depth + 1)?;
                         }
                         Ok(false) => break Ok(()),
                         Err(e) => break Err(e),

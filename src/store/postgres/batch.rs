@@ -3,13 +3,13 @@
 //! While one batch is under way the next one gathers, so batches grow with the load by themselves
 //! and nothing waits for a clock.
 
-use super::connect::{Lent, TRIES_FOR_HELD};
+use super::connect::{Lent, Patience};
 use super::fail::{Done, Fail};
 use super::shared::Shared;
 use crate::store::{StoreError, StoreResult};
 use futures::FutureExt as _;
 use std::sync::Arc;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 /// At most so many jobs a transaction.
@@ -43,13 +43,10 @@ type Waiting<W> = (<W as Work>::Job, oneshot::Sender<StoreResult<<W as Work>::Re
 pub(super) struct Batcher<W: Work>(std::sync::RwLock<Option<mpsc::Sender<Waiting<W>>>>);
 
 impl<W: Work> Batcher<W> {
-    /// Starts `workers` that carry out batches side by side.
-    pub(super) fn start(shared: &Arc<Shared>, workers: usize, tasks: &mut JoinSet<()>) -> Self {
+    /// Starts carrying out what is asked for.
+    pub(super) fn start(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> Self {
         let (sender, receiver) = mpsc::channel(2 * MOST_JOBS);
-        let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..workers {
-            tasks.spawn(run::<W>(Arc::clone(shared), Arc::clone(&receiver)));
-        }
+        tasks.spawn(run::<W>(Arc::clone(shared), receiver));
         Self(std::sync::RwLock::new(Some(sender)))
     }
 
@@ -75,33 +72,29 @@ pub(super) fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".to_owned())
 }
 
-async fn run<W: Work>(shared: Arc<Shared>, receiver: Arc<Mutex<mpsc::Receiver<Waiting<W>>>>) {
+/// One batch at a time: what comes meanwhile makes the next one larger, and what a batch costs is
+/// mostly what it costs once, whatever is in it.
+async fn run<W: Work>(shared: Arc<Shared>, mut receiver: mpsc::Receiver<Waiting<W>>) {
     let mut apart = JoinSet::new();
-    loop {
+    while let Some(first) = receiver.recv().await {
         let (mut jobs, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
-        {
-            let mut receiver = receiver.lock().await;
-            let mut next = receiver.recv().await;
-            while let Some((job, reply)) = next.take() {
-                bytes += W::bytes(&job);
-                jobs.push(job);
-                replies.push(reply);
-                if jobs.len() < MOST_JOBS && bytes < MOST_BYTES {
-                    next = receiver.try_recv().ok();
-                }
+        let mut next = Some(first);
+        while let Some((job, reply)) = next.take() {
+            bytes += W::bytes(&job);
+            jobs.push(job);
+            replies.push(reply);
+            if jobs.len() < MOST_JOBS && bytes < MOST_BYTES {
+                next = receiver.try_recv().ok();
             }
         }
-        if jobs.is_empty() {
-            break;
-        }
         // A job may wait for what a silent daemon holds: the batches go on meanwhile.
-        for (job, reply) in carry_out::<W>(&shared, jobs, replies).await {
+        for (job, reply) in carry_out::<W>(&shared, Patience::Little, jobs, replies).await {
             while apart.len() >= MOST_APART {
                 let _ = apart.join_next().await;
             }
             let shared = Arc::clone(&shared);
             apart.spawn(async move {
-                carry_out::<W>(&shared, vec![job], vec![reply]).await;
+                carry_out::<W>(&shared, Patience::Much, vec![job], vec![reply]).await;
             });
         }
         while apart.try_join_next().is_some() {}
@@ -110,14 +103,15 @@ async fn run<W: Work>(shared: Arc<Shared>, receiver: Arc<Mutex<mpsc::Receiver<Wa
 }
 
 /// Carries a batch out and replies. Gives back the jobs of one that failed for the sake of one of
-/// them: the others shall not suffer for it.
+/// them, or that needs more patience: others shall not suffer for it.
 async fn carry_out<W: Work>(
     shared: &Arc<Shared>,
+    patience: Patience,
     jobs: Vec<W::Job>,
     replies: Vec<oneshot::Sender<StoreResult<W::Reply>>>,
 ) -> Vec<Waiting<W>> {
     let jobs = Arc::new(jobs);
-    let fail = match attempt::<W>(shared, &jobs).await {
+    let fail = match attempt::<W>(shared, patience, &jobs).await {
         Ok(done) => {
             for (reply, done) in replies.into_iter().zip(done) {
                 let _ = reply.send(Ok(done));
@@ -126,7 +120,8 @@ async fn carry_out<W: Work>(
         }
         Err(fail) => fail,
     };
-    if jobs.len() > 1 && fail.concerns_one() {
+    let impatient = patience == Patience::Little && fail.is_held();
+    if impatient || (jobs.len() > 1 && fail.concerns_one()) {
         // Nobody else has the jobs.
         let jobs = Arc::into_inner(jobs).unwrap_or_default();
         return jobs.into_iter().zip(replies).collect();
@@ -142,13 +137,15 @@ async fn carry_out<W: Work>(
     Vec::new()
 }
 
-async fn attempt<W: Work>(shared: &Arc<Shared>, jobs: &Arc<Vec<W::Job>>) -> Done<Vec<W::Reply>> {
+async fn attempt<W: Work>(
+    shared: &Arc<Shared>,
+    patience: Patience,
+    jobs: &Arc<Vec<W::Job>>,
+) -> Done<Vec<W::Reply>> {
     let (all, asked) = (Arc::clone(shared), Arc::clone(jobs));
-    // Many are not tried again as a whole for what somebody holds that one of them needs.
-    let held = if jobs.len() > 1 { 1 } else { TRIES_FOR_HELD };
     shared
         .link
-        .transaction_trying(held, move |lent| {
+        .transaction_with(patience, move |lent| {
             let (shared, jobs) = (Arc::clone(&all), Arc::clone(&asked));
             async move { W::carry_out(&shared, lent, &jobs).await }.boxed()
         })

@@ -11,7 +11,7 @@ use super::shared::Shared;
 use super::{hashes, rows};
 use crate::store::codes::{NEVER, wait_code};
 use crate::store::destinations::DestinationId;
-use answerback_contract::{DedupeRest, Event, EventId, Time, WaitState};
+use answerback_contract::{Bytes, DedupeRest, Event, EventId, Time, WaitState};
 use answerback_core::{Destination, GivenAnswer, NewWait, Op, Wait, WaitId, WaitRef};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, try_join_all};
@@ -27,9 +27,14 @@ impl Ids {
             return Ok(Self(Vec::new()));
         }
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        let sql = format!("SELECT nextval('{sequence}') FROM generate_series(1, $1)");
+        // In one row: a row for each would cost more than all the rest.
+        let sql = format!(
+            "SELECT array_agg(id) FROM (SELECT nextval('{sequence}') AS id \
+             FROM generate_series(1, $1)) AS ids"
+        );
         let found = lent.query(&sql, &[(&count, Type::INT8)]).await?;
-        let mut ids = found.iter().map(|row| rows::get(row, 0)).collect::<Done<Vec<i64>>>()?;
+        let mut ids: Vec<i64> =
+            found.first().map(|row| rows::get(row, 0)).transpose()?.unwrap_or_default();
         ids.sort_unstable_by(|a, b| b.cmp(a));
         Ok(Self(ids))
     }
@@ -85,7 +90,7 @@ pub(super) struct Writes {
     carried: Vec<Carried>,
     opens: Vec<Open>,
     closes: Vec<Close>,
-    taken_over: Vec<(WaitId, Vec<u8>, i32)>,
+    taken_over: Vec<(WaitId, Bytes, i32)>,
     remembered: Vec<(WaitId, hashes::Hash)>,
     resent: Vec<(WaitId, i32)>,
     messages: Vec<Queued>,
@@ -146,7 +151,7 @@ impl Writes {
                 Op::TakeOver { wait, envelope } => {
                     let first = decided.wait.map_or(0, |w| w.envelope.len());
                     let bytes = i32::try_from(first + envelope.len()).unwrap_or(i32::MAX);
-                    self.taken_over.push((*wait, envelope.to_vec(), bytes));
+                    self.taken_over.push((*wait, envelope.clone(), bytes));
                 }
                 Op::Remember { wait, event_id } => {
                     let Some(known) = decided.wait else {

@@ -10,12 +10,41 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-/// How long one statement may take, and wait for what others hold; the server ends it then. A daemon
-/// that fell silent in the midst of a transaction holds its rows until the server ends that: whoever
-/// needs them is told soon, and does not keep others waiting.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-     SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '2s'; \
-     SET LOCAL idle_in_transaction_session_timeout = '15s'";
+/// How long a transaction waits for what others hold. A daemon that fell silent in the midst of one
+/// holds its rows until the server ends that: whoever needs them must not keep others waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Not long, and once: there is more to do that needs none of it.
+    Little,
+    /// Some seconds.
+    Much,
+}
+
+impl Patience {
+    /// What opens a transaction; the server ends a statement that takes longer.
+    fn begin(self) -> &'static str {
+        match self {
+            Self::Little => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED; \
+                 SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '500ms'; \
+                 SET LOCAL idle_in_transaction_session_timeout = '15s'"
+            }
+            Self::Much => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED; \
+                 SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '2s'; \
+                 SET LOCAL idle_in_transaction_session_timeout = '15s'"
+            }
+        }
+    }
+
+    /// How often work is tried that waits in vain for what others hold.
+    fn tries(self) -> u32 {
+        match self {
+            Self::Little => 1,
+            Self::Much => 4,
+        }
+    }
+}
 
 /// A transaction, or a read, that takes longer is given up, with its connection: the way to the
 /// server may be dead without a sign.
@@ -24,19 +53,20 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// How often work that lost against other transactions is done anew.
 const TRIES: u32 = 8;
 
-/// How often work is tried that waits in vain for what others hold.
-pub(super) const TRIES_FOR_HELD: u32 = 4;
-
 /// A value and its type.
 pub(super) type Param<'p> = (&'p (dyn ToSql + Sync), Type);
 
 /// A connection out of the pool. Only one that was used to the end goes back there.
-pub(super) struct Lent(Option<Object>);
+pub(super) struct Lent {
+    object: Option<Object>,
+    patience: Patience,
+}
 
 impl Lent {
     fn client(&self) -> Done<&Client> {
         // `None` only once it is dropped.
-        let object = self.0.as_ref().ok_or_else(|| Fail::Connect("it is closed".to_owned()))?;
+        let object =
+            self.object.as_ref().ok_or_else(|| Fail::Connect("it is closed".to_owned()))?;
         Ok(object)
     }
 
@@ -53,7 +83,7 @@ impl Lent {
     /// Opens a transaction. Send it together with the first statements (`try_join!`): all that is
     /// polled in one go travels in one round trip, in that order.
     pub(super) async fn begin(&self) -> Done<()> {
-        self.simple(BEGIN).await
+        self.simple(self.patience.begin()).await
     }
 
     /// Ends the transaction. Its success means something only together with that of every statement
@@ -64,14 +94,14 @@ impl Lent {
 
     /// Gives the connection back for others.
     fn give_back(mut self) {
-        drop(self.0.take());
+        drop(self.object.take());
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
         // In the midst of something: nobody else may have it.
-        if let Some(object) = self.0.take() {
+        if let Some(object) = self.object.take() {
             drop(Object::take(object));
         }
     }
@@ -88,9 +118,9 @@ impl Link {
         Self { pool }
     }
 
-    async fn lend(&self) -> Done<Lent> {
+    async fn lend(&self, patience: Patience) -> Done<Lent> {
         match self.pool.get().await {
-            Ok(object) => Ok(Lent(Some(object))),
+            Ok(object) => Ok(Lent { object: Some(object), patience }),
             Err(PoolError::Closed) => Err(Fail::Connect("the store is closed".to_owned())),
             Err(PoolError::Timeout(_)) => Err(Fail::Slow),
             Err(PoolError::Backend(error)) => Err(Fail::Connect(reason(&error))),
@@ -98,8 +128,8 @@ impl Link {
         }
     }
 
-    /// Reads: one or more statements, each seeing what is committed when it starts. A connection
-    /// that turns out to be dead is replaced once.
+    /// Reads, or writes with one statement that may as well happen twice: each statement is a
+    /// transaction of its own. A connection that turns out to be dead is replaced once.
     pub(super) async fn read<T, F>(&self, work: F) -> Done<T>
     where
         T: Send,
@@ -107,7 +137,7 @@ impl Link {
     {
         let mut fresh = false;
         loop {
-            let lent = self.lend().await?;
+            let lent = self.lend(Patience::Much).await?;
             let done = tokio::time::timeout(LONGEST, work(&lent)).await.unwrap_or(Err(Fail::Slow));
             match done {
                 Ok(value) => {
@@ -135,18 +165,18 @@ impl Link {
         T: Send,
         F: for<'l> Fn(&'l Lent) -> BoxFuture<'l, Done<T>> + Send + Sync,
     {
-        self.transaction_trying(TRIES_FOR_HELD, work).await
+        self.transaction_with(Patience::Much, work).await
     }
 
-    /// The same, tried `held` times where it waits in vain for what others hold.
-    pub(super) async fn transaction_trying<T, F>(&self, held: u32, work: F) -> Done<T>
+    /// The same, with so much patience for what others hold.
+    pub(super) async fn transaction_with<T, F>(&self, patience: Patience, work: F) -> Done<T>
     where
         T: Send,
         F: for<'l> Fn(&'l Lent) -> BoxFuture<'l, Done<T>> + Send + Sync,
     {
         let mut tries = 0;
         loop {
-            let lent = self.lend().await?;
+            let lent = self.lend(patience).await?;
             let done = tokio::time::timeout(LONGEST, work(&lent)).await.unwrap_or(Err(Fail::Slow));
             let fail = match done {
                 Ok(value) => {
@@ -167,7 +197,7 @@ impl Link {
                 lent.give_back();
             }
             tries += 1;
-            let most = if fail.is_held() { held } else { TRIES };
+            let most = if fail.is_held() { patience.tries() } else { TRIES };
             if !fail.is_conflict() || tries >= most {
                 return Err(fail);
             }

@@ -8,11 +8,12 @@
 use super::connect::{Lent, Param};
 use super::fail::{Done, Fail};
 use super::rows;
-use crate::store::codes::event_code;
+use crate::store::codes::{BEHIND, READY, event_code};
 use crate::store::destinations::DestinationId;
 use answerback_contract::{Event, EventId, Time};
 use answerback_core::WaitId;
 use std::collections::HashSet;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// How often a message tries for the head of its line before the transaction is done anew.
@@ -46,10 +47,13 @@ pub(super) async fn enqueue(lent: &Lent, messages: &[Queued], now: Time) -> Done
     }
     for _ in 0..TRIES {
         let asked: Vec<i64> = heads.iter().filter_map(|m| m.order).collect();
-        let won: HashSet<i64> = insert_ready(lent, &heads).await?.into_iter().collect();
-        if !won.is_empty() {
-            hold_back(lent, won.iter().copied().collect(), now).await?;
-        }
+        let ready = insert_ready(lent, &heads);
+        let won: HashSet<i64> = if asked.is_empty() {
+            ready.await?.into_iter().collect()
+        } else {
+            // One that is READY already was held back when it became so: it does not matter then.
+            futures::try_join!(ready, hold_back(lent, &asked, now))?.0.into_iter().collect()
+        };
         let lost: Vec<i64> = asked.into_iter().filter(|key| !won.contains(key)).collect();
         if lost.is_empty() {
             return insert_behind(lent, &rest).await;
@@ -76,13 +80,8 @@ async fn insert_ready(lent: &Lent, messages: &[&Queued]) -> Done<Vec<i64>> {
     let rows = insert(
         lent,
         messages,
-        "INSERT INTO outbox (id, wait, destination, event, repeat, event_id, order_key, queued_at, \
-         next_attempt_at, due_at, state) \
-         SELECT id, wait, destination, event, repeat, event_id, order_key, at, due, due, 1 \
-         FROM unnest($1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::SMALLINT[], $5::INTEGER[], \
-         $6::TEXT[], $7::BIGINT[], $8::BIGINT[], $9::BIGINT[]) AS fresh \
-         (id, wait, destination, event, repeat, event_id, order_key, at, due) \
-         ORDER BY order_key \
+        READY,
+        "ORDER BY order_key \
          ON CONFLICT (order_key) WHERE state = 1 AND order_key IS NOT NULL DO NOTHING \
          RETURNING order_key",
     )
@@ -95,27 +94,22 @@ async fn insert_ready(lent: &Lent, messages: &[&Queued]) -> Done<Vec<i64>> {
 }
 
 async fn insert_behind(lent: &Lent, messages: &[&Queued]) -> Done<()> {
-    if messages.is_empty() {
-        return Ok(());
-    }
-    insert(
-        lent,
-        messages,
-        "INSERT INTO outbox (id, wait, destination, event, repeat, event_id, order_key, queued_at, \
-         next_attempt_at, due_at, state) \
-         SELECT id, wait, destination, event, repeat, event_id, order_key, at, due, due, 0 \
-         FROM unnest($1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::SMALLINT[], $5::INTEGER[], \
-         $6::TEXT[], $7::BIGINT[], $8::BIGINT[], $9::BIGINT[]) AS fresh \
-         (id, wait, destination, event, repeat, event_id, order_key, at, due)",
-    )
-    .await?;
+    insert(lent, messages, BEHIND, "").await?;
     Ok(())
 }
 
-async fn insert(lent: &Lent, messages: &[&Queued], sql: &str) -> Done<Vec<tokio_postgres::Row>> {
+async fn insert(lent: &Lent, messages: &[&Queued], state: i64, then: &str) -> Done<Vec<Row>> {
     if messages.is_empty() {
         return Ok(Vec::new());
     }
+    let sql = format!(
+        "INSERT INTO outbox (id, wait, destination, event, repeat, event_id, order_key, queued_at, \
+         next_attempt_at, due_at, state) \
+         SELECT id, wait, destination, event, repeat, event_id, order_key, at, due, due, {state} \
+         FROM unnest($1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::SMALLINT[], $5::INTEGER[], \
+         $6::TEXT[], $7::BIGINT[], $8::BIGINT[], $9::BIGINT[]) AS fresh \
+         (id, wait, destination, event, repeat, event_id, order_key, at, due) {then}"
+    );
     let column = |of: fn(&Queued) -> i64| -> Vec<i64> { messages.iter().map(|m| of(m)).collect() };
     let ids = column(|m| m.id);
     let waits = column(|m| m.wait.0);
@@ -129,7 +123,7 @@ async fn insert(lent: &Lent, messages: &[&Queued], sql: &str) -> Done<Vec<tokio_
     let ats = column(|m| m.at.millis());
     let dues = column(|m| m.due);
     lent.query(
-        sql,
+        &sql,
         &[
             (&ids, Type::INT8_ARRAY),
             (&waits, Type::INT8_ARRAY),
@@ -152,7 +146,7 @@ pub(super) fn event(event: Event) -> i16 {
 
 /// READY messages of these keys wait while one of their line is out that was withdrawn meanwhile:
 /// what comes after it must not overtake it.
-pub(super) async fn hold_back(lent: &Lent, keys: Vec<i64>, now: Time) -> Done<()> {
+async fn hold_back(lent: &Lent, keys: &[i64], now: Time) -> Done<()> {
     lent.query(
         "UPDATE outbox o SET due_at = greatest(o.due_at, r.leased_until), held_by = r.id \
          FROM outbox r WHERE o.state = 1 AND o.order_key IS NOT NULL AND o.order_key = ANY($1) \

@@ -13,6 +13,7 @@ use super::shared::Shared;
 use super::statement::{Statement, Value};
 use crate::store::codes::{BEHIND, DEAD, DELIVERED, READY, WITHDRAWN};
 use crate::store::destinations::DestinationId;
+use crate::store::walk::{MOST_LOOKED_AT, PAGE, Page, Walk, Walked};
 use crate::store::{Found, Listed, OutboxFilter, OutboxRow, WaitFilter, WaitQuery, tags};
 use answerback_contract::{EventId, QuestionId, ThreadId};
 use answerback_core::{Destination, OutboxId, OutboxState, Wait, WaitId};
@@ -21,13 +22,8 @@ use tokio_postgres::Row;
 
 /// At most so many threads are named to whoever meant one of them.
 const MOST_THREADS: usize = 100;
-/// How many rows one statement looks at.
-pub(super) const PAGE: usize = 500;
 /// At most about so many bytes of envelopes does one statement give.
 pub(super) const PAGE_BYTES: i64 = 4 << 20;
-/// How many rows a list looks at before it gives what it found, and a cursor.
-pub(super) const MOST_LOOKED_AT: usize = 20_000;
-
 /// Finds one wait.
 pub(super) async fn find(shared: &Shared, query: WaitQuery) -> Done<Found> {
     let thread = match &query.thread_id {
@@ -77,145 +73,77 @@ fn generation_value(generation: u32) -> Value {
     Value::Int4(i32::try_from(generation).unwrap_or(i32::MAX))
 }
 
-/// What one statement of a list found, how much it looked at, and where the next one goes on.
-struct Page<T> {
-    found: Vec<T>,
-    looked_at: usize,
-    next: Option<i64>,
-}
-
 /// The columns that a page's rows begin with: how many ids it looked at, and the last of them.
 const PAGE_COLUMNS: usize = 2;
 
-impl<T> Page<T> {
-    fn empty() -> Self {
-        Self { found: Vec::new(), looked_at: 0, next: None }
-    }
-
-    /// Reads the rows of a page for which at most `asked` ids were looked at, until `limit` is
-    /// found. The column `id` has a row's id, NULL in the single row of a page that has none.
-    fn read(
-        page: &[Row],
-        asked: usize,
-        limit: usize,
-        id: usize,
-        mut look: impl FnMut(&Row) -> Done<Option<T>>,
-    ) -> Done<Self> {
-        let Some(first) = page.first() else { return Ok(Self::empty()) };
-        let looked_at = usize::try_from(rows::get::<i64>(first, 0)?).unwrap_or(usize::MAX);
-        let Some(last) = rows::get::<Option<i64>>(first, 1)? else { return Ok(Self::empty()) };
-        let full = looked_at >= asked;
-        let mut found = Vec::new();
-        for row in page {
-            let Some(id) = rows::get::<Option<i64>>(row, id)? else { continue };
-            found.extend(look(row)?);
-            if found.len() >= limit {
-                let more = full || id > last;
-                return Ok(Self { found, looked_at, next: more.then_some(id) });
-            }
-        }
-        Ok(Self { found, looked_at, next: full.then_some(last) })
-    }
-}
-
-/// A list as far as it was read: until `limit` is found or enough was looked at.
-struct Walked<T> {
-    found: Vec<T>,
+/// Reads the rows of a page for which at most `asked` ids were looked at, until `limit` is
+/// found. The column `id` has a row's id, NULL in the single row of a page that has none.
+fn read_page<T>(
+    rows: &[Row],
+    asked: usize,
     limit: usize,
-    looked_at: usize,
-    next: Option<i64>,
-}
-
-impl<T> Walked<T> {
-    fn start(before: Option<i64>, limit: usize) -> Self {
-        Self { found: Vec::new(), limit, looked_at: 0, next: Some(before.unwrap_or(i64::MAX)) }
-    }
-
-    /// Before which id to read on, and how many are wanted still.
-    fn goes_on(&self) -> Option<(i64, usize)> {
-        let left = self.limit.saturating_sub(self.found.len());
-        self.next.filter(|_| left > 0 && self.looked_at < MOST_LOOKED_AT).map(|from| (from, left))
-    }
-
-    fn add(&mut self, page: Page<T>) {
-        self.found.extend(page.found);
-        self.looked_at += page.looked_at;
-        self.next = page.next;
-    }
-
-    fn listed<I>(self, id: fn(i64) -> I) -> Listed<T, I> {
-        Listed { found: self.found, next: self.next.map(id) }
-    }
-}
-
-/// Where the candidates of a list of waits come from, newest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Walk {
-    /// Over all there are. Not by an index of tenants: that would have to be kept for the sake of
-    /// the rare store with many.
-    All,
-    /// Over what is not over.
-    Open,
-    Thread,
-    /// Envelopes have no run of their own: theirs is the thread.
-    Run,
-}
-
-impl Walk {
-    fn of(filter: &WaitFilter) -> Self {
-        let only_open = !filter.states.is_empty() && !filter.states.iter().any(|s| s.is_over());
-        match (&filter.thread_id, &filter.run_id) {
-            (Some(_), _) => Self::Thread,
-            (None, Some(_)) => Self::Run,
-            (None, None) if only_open => Self::Open,
-            (None, None) => Self::All,
+    id: usize,
+    mut look: impl FnMut(&Row) -> Done<Option<T>>,
+) -> Done<Page<T>> {
+    let Some(first) = rows.first() else { return Ok(Page::empty()) };
+    let looked_at = usize::try_from(rows::get::<i64>(first, 0)?).unwrap_or(usize::MAX);
+    let Some(last) = rows::get::<Option<i64>>(first, 1)? else { return Ok(Page::empty()) };
+    let full = looked_at >= asked;
+    let mut found = Vec::new();
+    for row in rows {
+        let Some(id) = rows::get::<Option<i64>>(row, id)? else { continue };
+        found.extend(look(row)?);
+        if found.len() >= limit {
+            let more = full || id > last;
+            return Ok(Page { found, looked_at, next: more.then_some(id) });
         }
     }
+    Ok(Page { found, looked_at, next: full.then_some(last) })
+}
 
-    /// The ids of a page.
-    fn ids(self, filter: &WaitFilter, before: i64, asked: usize) -> Statement {
-        let mut ids = Statement::new("", Vec::new());
-        let end = |ids: &mut Statement| {
-            ids.push(" AND id < ");
-            ids.bind(Value::Int(before));
-            ids.push(" ORDER BY id DESC LIMIT ");
-            ids.bind(Value::count(asked));
-        };
-        let of_thread = |ids: &mut Statement, thread: &str| {
-            ids.push("SELECT id FROM waits WHERE ");
-            // A run that is no thread's id is none's run.
-            match ThreadId::new(thread) {
-                Ok(thread) => in_thread(ids, hashes::thread(&filter.tenant, &thread)),
-                Err(_) => ids.push("FALSE"),
-            }
-            end(ids);
-        };
-        match self {
-            Self::All => {
-                ids.push("SELECT id FROM waits WHERE TRUE");
-                end(&mut ids);
-            }
-            Self::Open => {
-                ids.push("SELECT id FROM waits WHERE state <= 1");
-                end(&mut ids);
-            }
-            Self::Thread => {
-                let thread = filter.thread_id.as_ref().map_or("", ThreadId::as_str);
-                of_thread(&mut ids, thread);
-            }
-            Self::Run => {
-                let run = filter.run_id.as_deref().unwrap_or_default();
-                ids.push("SELECT id FROM ((SELECT id FROM waits WHERE run_hash = ");
-                ids.bind(Value::Blob(hashes::run(&filter.tenant, run).to_vec()));
-                end(&mut ids);
-                ids.push(") UNION ALL (");
-                of_thread(&mut ids, run);
-                ids.push(")) AS both_ways WHERE TRUE");
-                end(&mut ids);
-            }
+/// The ids of a page.
+fn ids(walk: Walk, filter: &WaitFilter, before: i64, asked: usize) -> Statement {
+    let mut ids = Statement::new("", Vec::new());
+    let end = |ids: &mut Statement| {
+        ids.push(" AND id < ");
+        ids.bind(Value::Int(before));
+        ids.push(" ORDER BY id DESC LIMIT ");
+        ids.bind(Value::count(asked));
+    };
+    let of_thread = |ids: &mut Statement, thread: &str| {
+        ids.push("SELECT id FROM waits WHERE ");
+        // A run that is no thread's id is none's run.
+        match ThreadId::new(thread) {
+            Ok(thread) => in_thread(ids, hashes::thread(&filter.tenant, &thread)),
+            Err(_) => ids.push("FALSE"),
         }
-        ids
+        end(ids);
+    };
+    match walk {
+        Walk::All => {
+            ids.push("SELECT id FROM waits WHERE TRUE");
+            end(&mut ids);
+        }
+        Walk::Open => {
+            ids.push("SELECT id FROM waits WHERE state <= 1");
+            end(&mut ids);
+        }
+        Walk::Thread => {
+            let thread = filter.thread_id.as_ref().map_or("", ThreadId::as_str);
+            of_thread(&mut ids, thread);
+        }
+        Walk::Run => {
+            let run = filter.run_id.as_deref().unwrap_or_default();
+            ids.push("SELECT id FROM ((SELECT id FROM waits WHERE run_hash = ");
+            ids.bind(Value::Blob(hashes::run(&filter.tenant, run).to_vec()));
+            end(&mut ids);
+            ids.push(") UNION ALL (");
+            of_thread(&mut ids, run);
+            ids.push(")) AS both_ways WHERE TRUE");
+            end(&mut ids);
+        }
     }
+    ids
 }
 
 /// The condition that finds all waits of a thread by their identities.
@@ -253,7 +181,7 @@ async fn waits_page(
 ) -> Done<Page<Arc<Wait>>> {
     let unfiltered = filter.states.is_empty() && announcer.is_none() && filter.tags.is_empty();
     let asked = if unfiltered { limit.min(PAGE) } else { PAGE };
-    let mut page = Walk::of(filter).ids(filter, before, asked);
+    let mut page = ids(Walk::of(filter), filter, before, asked);
     page.prepend("WITH page AS MATERIALIZED (");
     // What one envelope after the other adds up to is known before any is read.
     page.push(
@@ -293,7 +221,7 @@ async fn waits_page(
     let found = page.read(&shared.link).await?;
     let id = PAGE_COLUMNS + 1;
     let mut last = None;
-    let mut page = Page::read(&found, asked, limit, id, |row| {
+    let mut page = read_page(&found, asked, limit, id, |row| {
         let wait = rows::wait(row, id)?;
         last = Some(wait.id.0);
         let fits = tags::has(&wait, &filter.tags)?;
@@ -439,7 +367,7 @@ async fn outbox_page(
     page.bind(Value::count(limit));
     page.push(") AS f ON TRUE ORDER BY f.id DESC");
     let found = page.read(&shared.link).await?;
-    Page::read(&found, PAGE, limit, PAGE_COLUMNS, |row| {
+    read_page(&found, PAGE, limit, PAGE_COLUMNS, |row| {
         let id = DestinationId(rows::get(row, PAGE_COLUMNS + 2)?);
         // One that is named for the first time just now is not wanted.
         shared.get(id).map(|destination| outbox_row(row, PAGE_COLUMNS, destination)).transpose()

@@ -2,7 +2,7 @@
 
 use super::batch::Work;
 use super::carry::{Carried, Decided, Ids, Writes, most_messages};
-use super::connect::Lent;
+use super::connect::{Lent, Param};
 use super::fail::{Done, Fail};
 use super::hashes::{self, Hash, Identity};
 use super::rows::{self, wait_columns};
@@ -237,7 +237,6 @@ fn reply(
 async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -> Done<Known> {
     let identities: Vec<&[u8]> = asked.iter().map(|a| &a.identity[..]).collect();
     let events: Vec<&[u8]> = asked.iter().map(|a| &a.event[..]).collect();
-    let event_ids: Vec<&str> = asked.iter().map(|a| a.publish.event_id.as_str()).collect();
     let rests: Vec<&[u8]> = asked.iter().map(|a| &a.first_rest[..]).collect();
     let remembered: Vec<Hash> = asked.iter().map(|a| a.remembered()).collect();
     let mut memories: Vec<&[u8]> = remembered.iter().map(|hash| &hash[..]).collect();
@@ -246,8 +245,7 @@ async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -
     let messages = asked.len() * most_messages(shared);
     let opening = async { if begin { lent.begin().await } else { Ok(()) } };
     // Every generation is locked: so whoever changes any of them, or adds one, is waited for.
-    let locked_params =
-        [(&identities as &(dyn tokio_postgres::types::ToSql + Sync), Type::BYTEA_ARRAY)];
+    let locked_params: [Param<'_>; 1] = [(&identities, Type::BYTEA_ARRAY)];
     let locked = lent.query(
         "SELECT id FROM waits WHERE id = ANY(ARRAY(SELECT w.id FROM unnest($1::BYTEA[]) \
            AS k (identity) CROSS JOIN LATERAL (SELECT w.id FROM waits w \
@@ -264,42 +262,17 @@ async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -
         ),
         &locked_params,
     );
-    let seen_params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] = [
-        (&identities, Type::BYTEA_ARRAY),
-        (&event_ids, Type::TEXT_ARRAY),
-        (&events, Type::BYTEA_ARRAY),
-    ];
-    let seen = lent.query(
-        "SELECT k.n FROM unnest($1::BYTEA[], $2::TEXT[], $3::BYTEA[]) WITH ORDINALITY \
-         AS k (identity, event_id, event_hash, n) \
-         CROSS JOIN LATERAL (SELECT 1 FROM waits w WHERE w.identity = k.identity \
-           AND (w.event_id = k.event_id OR (SELECT count(*) FROM publishes p \
-             WHERE p.wait = w.id AND p.event_hash = k.event_hash) > 0) LIMIT 1) w",
-        &seen_params,
-    );
-    let waiting = lent.query(
-        "SELECT w.id, o.destination, o.leased_until FROM unnest($1::BYTEA[]) AS k (identity) \
-         CROSS JOIN LATERAL (SELECT w.id FROM waits w \
-           WHERE w.identity = k.identity AND w.answer IS NOT NULL OFFSET 0) w \
-         CROSS JOIN LATERAL (SELECT o.destination, o.leased_until FROM outbox o \
-           WHERE o.wait = w.id AND o.state <= 1 OFFSET 0) o",
-        &locked_params,
-    );
-    let memory_params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
-        [(&memories, Type::BYTEA_ARRAY)];
+    let memory_params: [Param<'_>; 1] = [(&memories, Type::BYTEA_ARRAY)];
     let forgotten = lent.query(
         "SELECT hash, generation, choice FROM forgotten WHERE hash = ANY($1)",
         &memory_params,
     );
-    let rest_params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
-        [(&rests, Type::BYTEA_ARRAY)];
+    let rest_params: [Param<'_>; 1] = [(&rests, Type::BYTEA_ARRAY)];
     let taken = lent.query("SELECT rest_hash FROM waits WHERE rest_hash = ANY($1)", &rest_params);
-    let (_, locked, newest, seen, waiting, forgotten, taken, wait_ids, message_ids) = futures::try_join!(
+    let (_, locked, newest, forgotten, taken, wait_ids, message_ids) = futures::try_join!(
         opening,
         locked,
         newest,
-        seen,
-        waiting,
         forgotten,
         taken,
         Ids::draw(lent, "wait_ids", asked.len()),
@@ -327,13 +300,6 @@ async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -
         wait_ids,
         message_ids,
     };
-    for row in &seen {
-        known.seen.insert(usize::try_from(rows::get::<i64>(row, 0)? - 1).unwrap_or(usize::MAX));
-    }
-    for row in &waiting {
-        let to = (DestinationId(rows::get(row, 1)?), rows::time(row, 2)?);
-        known.waiting.entry(WaitId(rows::get(row, 0)?)).or_default().push(to);
-    }
     for row in &forgotten {
         let what = (rows::generation(row, 1)?, rows::number(row, 2)?);
         known.forgotten.insert(hash(rows::get(row, 0)?)?, what);
@@ -341,7 +307,48 @@ async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -
     for row in &taken {
         known.taken.insert(hash(rows::get(row, 0)?)?);
     }
+    if !known.newest.is_empty() {
+        look_back(lent, asked, &mut known).await?;
+    }
     Ok(known)
+}
+
+/// Reads what matters only where a question was asked before: most were not.
+async fn look_back(lent: &Lent, asked: &[&Asked<'_>], known: &mut Known) -> Done<()> {
+    let identities: Vec<&[u8]> = asked.iter().map(|a| &a.identity[..]).collect();
+    let events: Vec<&[u8]> = asked.iter().map(|a| &a.event[..]).collect();
+    let event_ids: Vec<&str> = asked.iter().map(|a| a.publish.event_id.as_str()).collect();
+    let locked_params: [Param<'_>; 1] = [(&identities, Type::BYTEA_ARRAY)];
+    let seen_params: [Param<'_>; 3] = [
+        (&identities, Type::BYTEA_ARRAY),
+        (&event_ids, Type::TEXT_ARRAY),
+        (&events, Type::BYTEA_ARRAY),
+    ];
+    let seen = lent.query(
+        "SELECT k.n FROM unnest($1::BYTEA[], $2::TEXT[], $3::BYTEA[]) WITH ORDINALITY \
+         AS k (identity, event_id, event_hash, n) \
+         CROSS JOIN LATERAL (SELECT 1 FROM waits w WHERE w.identity = k.identity \
+           AND (w.event_id = k.event_id OR (SELECT count(*) FROM publishes p \
+             WHERE p.wait = w.id AND p.event_hash = k.event_hash) > 0) LIMIT 1) w",
+        &seen_params,
+    );
+    let waiting = lent.query(
+        "SELECT w.id, o.destination, o.leased_until FROM unnest($1::BYTEA[]) AS k (identity) \
+         CROSS JOIN LATERAL (SELECT w.id FROM waits w \
+           WHERE w.identity = k.identity AND w.answer IS NOT NULL OFFSET 0) w \
+         CROSS JOIN LATERAL (SELECT o.destination, o.leased_until FROM outbox o \
+           WHERE o.wait = w.id AND o.state <= 1 OFFSET 0) o",
+        &locked_params,
+    );
+    let (seen, waiting) = futures::try_join!(seen, waiting)?;
+    for row in &seen {
+        known.seen.insert(usize::try_from(rows::get::<i64>(row, 0)? - 1).unwrap_or(usize::MAX));
+    }
+    for row in &waiting {
+        let to = (DestinationId(rows::get(row, 1)?), rows::time(row, 2)?);
+        known.waiting.entry(WaitId(rows::get(row, 0)?)).or_default().push(to);
+    }
+    Ok(())
 }
 
 fn hash(bytes: &[u8]) -> Done<Hash> {

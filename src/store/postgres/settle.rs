@@ -10,6 +10,7 @@ use crate::store::destinations::DestinationId;
 use crate::store::{Settled, Settlement};
 use answerback_contract::Time;
 use answerback_core::Destination;
+use std::collections::HashSet;
 use tokio_postgres::types::Type;
 
 /// An error's text is cut to so many characters.
@@ -83,12 +84,46 @@ async fn settle(lent: &Lent, settlements: &[&Settlement], now: Time) -> Done<Vec
          FROM unnest($1::BIGINT[], $2::BIGINT[], $3::SMALLINT[], $4::BIGINT[], $5::TEXT[], \
            $6::TEXT[]) AS s (id, lease, how, at, reason, error) \
          WHERE o.id = s.id AND o.state = 1 AND o.lease = s.lease AND o.leased_until > 0 \
-         RETURNING o.destination, s.how",
+         RETURNING o.id, o.destination, o.order_key, s.how",
         &params,
     );
-    // A message was sent although its wait was over meanwhile: that is what happened. And whoever
-    // waits for it in its line may go on.
-    let withdrawn_params: [Param<'_>; 4] = [
+    let (_, _, queued) = futures::try_join!(lent.begin(), lock, queued)?;
+    let mut due = Vec::new();
+    let mut matched = HashSet::with_capacity(queued.len());
+    // Where another message may be waiting in line.
+    let mut lines = Vec::new();
+    for row in &queued {
+        let id: i64 = rows::get(row, 0)?;
+        matched.insert(id);
+        match rows::get::<i16>(row, 3)? {
+            RELEASED => due.push(DestinationId(rows::get(row, 1)?)),
+            DELIVERED | DEAD if rows::get::<Option<i64>>(row, 2)?.is_some() => lines.push(id),
+            _ => {}
+        }
+    }
+    if matched.len() < ids.len() {
+        lines.extend(ids.iter().filter(|id| !matched.contains(id)));
+        due.extend(settle_withdrawn(lent, &ids, &leases, &hows, now).await?);
+    }
+    if !lines.is_empty() {
+        let promoted = line::promote(lent, Lines::Left, &lines, now).await?;
+        due.extend(promoted.iter().map(|p| p.destination));
+    }
+    lent.commit().await?;
+    Ok(due)
+}
+
+/// A message was sent although its wait was over meanwhile: that is what happened. And whoever waits
+/// for it in its line may go on: gives where to.
+async fn settle_withdrawn(
+    lent: &Lent,
+    ids: &[i64],
+    leases: &[i64],
+    hows: &[i16],
+    now: Time,
+) -> Done<Vec<DestinationId>> {
+    let now_ms = now.millis();
+    let params: [Param<'_>; 4] = [
         (&ids, Type::INT8_ARRAY),
         (&leases, Type::INT8_ARRAY),
         (&hows, Type::INT2_ARRAY),
@@ -102,7 +137,7 @@ async fn settle(lent: &Lent, settlements: &[&Settlement], now: Time) -> Done<Vec
            leased_until = CASE WHEN o.lease = s.lease THEN 0 ELSE o.leased_until END \
          FROM unnest($1::BIGINT[], $2::BIGINT[], $3::SMALLINT[]) AS s (id, lease, how) \
          WHERE o.id = s.id AND o.state = 4 AND (o.lease = s.lease OR s.how = 0)",
-        &withdrawn_params,
+        &params,
     );
     let let_go = lent.query(
         "UPDATE outbox o SET due_at = o.next_attempt_at, held_by = NULL \
@@ -111,25 +146,8 @@ async fn settle(lent: &Lent, settlements: &[&Settlement], now: Time) -> Done<Vec
          RETURNING o.destination",
         &params[..1],
     );
-    let (_, _, queued, _, let_go, promoted, ()) = futures::try_join!(
-        lent.begin(),
-        lock,
-        queued,
-        withdrawn,
-        let_go,
-        line::promote(lent, Lines::Left, &ids, now),
-        lent.commit()
-    )?;
-    let mut due: Vec<DestinationId> = promoted.iter().map(|p| p.destination).collect();
-    for row in &queued {
-        if rows::get::<i16>(row, 1)? == RELEASED {
-            due.push(DestinationId(rows::get(row, 0)?));
-        }
-    }
-    for row in &let_go {
-        due.push(DestinationId(rows::get(row, 0)?));
-    }
-    Ok(due)
+    let (_, let_go) = futures::try_join!(withdrawn, let_go)?;
+    let_go.iter().map(|row| Ok(DestinationId(rows::get(row, 0)?))).collect()
 }
 
 fn cut(error: &str) -> String {

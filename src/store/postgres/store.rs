@@ -22,11 +22,6 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-/// Batches of questions under way at once: while the server writes one, the next is decided.
-const PUBLISHERS: usize = 2;
-const ANSWERERS: usize = 2;
-const SETTLERS: usize = 2;
-
 /// [`Store`] in a PostgreSQL database.
 pub struct PostgresStore {
     shared: Arc<Shared>,
@@ -56,10 +51,10 @@ impl PostgresStore {
         let id = format!("{:016x}", crate::clock::random());
         let hints = Hints::start(prepared.listen, id, &mut tasks);
         Ok(Self {
-            publishing: Batcher::start(&shared, PUBLISHERS, &mut tasks),
-            answering: Batcher::start(&shared, ANSWERERS, &mut tasks),
-            cancelling: Batcher::start(&shared, 1, &mut tasks),
-            settling: Batcher::start(&shared, SETTLERS, &mut tasks),
+            publishing: Batcher::start(&shared, &mut tasks),
+            answering: Batcher::start(&shared, &mut tasks),
+            cancelling: Batcher::start(&shared, &mut tasks),
+            settling: Batcher::start(&shared, &mut tasks),
             shared,
             hints,
             tasks: Mutex::new(tasks),

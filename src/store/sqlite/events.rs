@@ -4,8 +4,9 @@
 //! before it.
 
 use super::fail::{Done, Fail};
-use super::lists::{PAGE, sql_limit};
+use super::lists::sql_limit;
 use super::rows::{self, wait_columns};
+use crate::store::walk::PAGE;
 use crate::store::{FeedEvent, FeedRequest, Moved, Place};
 use answerback_contract::{Event, EventId, ThreadId, Time};
 use answerback_core::WaitId;

@@ -10,6 +10,7 @@ use super::fail::{Done, Fail};
 use super::rows::{self, wait_columns};
 use super::unit::Shared;
 use super::waits;
+use crate::store::walk::{MOST_LOOKED_AT, PAGE, Page, Walk};
 use crate::store::{Found, OutboxFilter, OutboxRow, WaitFilter, WaitQuery, tags};
 use answerback_contract::{EventId, QuestionId, ThreadId};
 use answerback_core::{Destination, OutboxId, OutboxState, Wait, WaitId};
@@ -19,11 +20,6 @@ use std::sync::Arc;
 
 /// At most so many threads are named to whoever meant one of them.
 const MOST_THREADS: i64 = 100;
-/// How many rows one read looks at, so that others get their turn between two.
-pub(super) const PAGE: usize = 500;
-/// How many rows a list looks at before it gives what it found, and a cursor.
-pub(super) const MOST_LOOKED_AT: usize = 20_000;
-
 /// Finds one wait.
 pub(super) fn find(conn: &Connection, query: &WaitQuery) -> Done<Found> {
     let thread = match &query.thread_id {
@@ -64,65 +60,27 @@ fn threads(conn: &Connection, query: &WaitQuery) -> Done<Vec<ThreadId>> {
     Ok(threads)
 }
 
-/// What one read of a list found, how much it looked at, and where the next one goes on.
-pub(super) struct Page<T> {
-    pub(super) found: Vec<T>,
-    pub(super) looked_at: usize,
-    pub(super) next: Option<i64>,
-}
-
-impl<T> Page<T> {
-    fn empty() -> Self {
-        Self { found: Vec::new(), looked_at: 0, next: None }
-    }
-
-    /// Looks at `ids`, of which at most `asked` were asked for, until `limit` is found.
-    fn look(
-        ids: &[i64],
-        asked: usize,
-        limit: usize,
-        mut look: impl FnMut(i64) -> Done<Option<T>>,
-    ) -> Done<Self> {
-        let mut page = Self::empty();
-        for id in ids {
-            if page.found.len() >= limit {
-                break;
-            }
-            page.looked_at += 1;
-            page.found.extend(look(*id)?);
+/// Looks at `ids`, of which at most `asked` were asked for, until `limit` is found.
+fn page<T>(
+    ids: &[i64],
+    asked: usize,
+    limit: usize,
+    mut look: impl FnMut(i64) -> Done<Option<T>>,
+) -> Done<Page<T>> {
+    let mut page = Page::empty();
+    for id in ids {
+        if page.found.len() >= limit {
+            break;
         }
-        let more = page.looked_at < ids.len() || ids.len() >= asked;
-        page.next = page.looked_at.checked_sub(1).map(|last| ids[last]).filter(|_| more);
-        Ok(page)
+        page.looked_at += 1;
+        page.found.extend(look(*id)?);
     }
-}
-
-/// Where the candidates of a list of waits come from, newest first: ids alone, so that what has to
-/// be sorted is small. Each takes the id before which it starts, how many are wanted, and all but
-/// the first the tenant and the thread or run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Walk {
-    /// Over all there are. Not by an index of tenants: that would have to be kept for the sake of
-    /// the rare store with many.
-    All,
-    /// Over what is not over.
-    Open,
-    Thread,
-    /// Envelopes have no run of their own: theirs is the thread.
-    Run,
+    let more = page.looked_at < ids.len() || ids.len() >= asked;
+    page.next = page.looked_at.checked_sub(1).map(|last| ids[last]).filter(|_| more);
+    Ok(page)
 }
 
 impl Walk {
-    fn of(filter: &WaitFilter) -> Self {
-        let only_open = !filter.states.is_empty() && !filter.states.iter().any(|s| s.is_over());
-        match (&filter.thread_id, &filter.run_id) {
-            (Some(_), _) => Self::Thread,
-            (None, Some(_)) => Self::Run,
-            (None, None) if only_open => Self::Open,
-            (None, None) => Self::All,
-        }
-    }
-
     fn sql(self) -> &'static str {
         match self {
             Self::All => "SELECT id FROM waits NOT INDEXED WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
@@ -179,7 +137,7 @@ pub(super) fn waits(
     let asked = if unfiltered { limit.min(PAGE) } else { PAGE };
     let ids = Walk::of(filter).ids(conn, filter, before, asked)?;
     let mut statement = conn.prepare_cached(&sql)?;
-    Page::look(&ids, asked, limit, |id| {
+    page(&ids, asked, limit, |id| {
         values[0] = Value::from(id);
         let mut rows = statement.query(params_from_iter(&values))?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -321,7 +279,7 @@ pub(super) fn outbox(
         Some(OutboxState::Withdrawn) => rows::WITHDRAWN..=rows::WITHDRAWN,
     };
     let mut statement = conn.prepare_cached(OUTBOX_LOOK_UP)?;
-    Page::look(&ids, PAGE, limit, |id| {
+    page(&ids, PAGE, limit, |id| {
         let (tenant, least, most) = (filter.tenant.as_str(), states.start(), states.end());
         let mut rows = statement.query(params![id, tenant, least, most])?;
         let Some(row) = rows.next()? else { return Ok(None) };

@@ -33,6 +33,7 @@ pub use open::{Location, OpenError, bring_up_to_date};
 pub use unit::Mint;
 
 use super::destinations;
+use super::walk::{MOST_LOOKED_AT, Page, Walked};
 use super::{
     Answered, Cancelled, Depth, Feed, FeedRequest, Found, KeptReply, Lease, LeaseRequest, Listed,
     Moved, OutboxFilter, OutboxRow, Place, Published, Retention, Retried, Retry, Settlement, Store,
@@ -193,24 +194,24 @@ impl SqliteStore {
     }
 
     /// Reads a list on from before an id until `limit` is found or enough was looked at.
-    async fn list<T, F>(&self, before: i64, limit: usize, read: F) -> StoreResult<Listed<T, i64>>
+    async fn list<T, I, F>(
+        &self,
+        before: Option<i64>,
+        limit: usize,
+        id: fn(i64) -> I,
+        read: F,
+    ) -> StoreResult<Listed<T, I>>
     where
         T: Send + 'static,
-        F: Fn(&Connection, &Shared, i64, usize) -> Done<lists::Page<T>> + Send + Sync + 'static,
+        F: Fn(&Connection, &Shared, i64, usize) -> Done<Page<T>> + Send + Sync + 'static,
     {
         let read = Arc::new(read);
-        let (mut found, mut looked_at, mut next) = (Vec::new(), 0, Some(before));
-        while let Some(from) = next
-            && found.len() < limit
-            && looked_at < lists::MOST_LOOKED_AT
-        {
-            let (shared, read, left) = (self.shared.clone(), read.clone(), limit - found.len());
-            let page = self.read(move |conn| read(conn, &shared, from, left)).await?;
-            found.extend(page.found);
-            looked_at += page.looked_at;
-            next = page.next;
+        let mut walked = Walked::start(before, limit);
+        while let Some((from, left)) = walked.goes_on() {
+            let (shared, read) = (self.shared.clone(), read.clone());
+            walked.add(self.read(move |conn| read(conn, &shared, from, left)).await?);
         }
-        Ok(Listed { found, next })
+        Ok(walked.listed(id))
     }
 
     fn known(&self, destination: &Destination) -> Option<DestinationId> {
@@ -290,21 +291,19 @@ impl Store for SqliteStore {
     }
 
     async fn list_waits(&self, filter: WaitFilter) -> StoreResult<Listed<Arc<Wait>, WaitId>> {
-        let (before, limit) = (filter.before.map_or(i64::MAX, |id| id.0), filter.limit);
+        let (before, limit) = (filter.before.map(|id| id.0), filter.limit);
         let read = move |conn: &Connection, shared: &Shared, from, left| {
             lists::waits(conn, shared, &filter, from, left)
         };
-        let Listed { found, next } = self.list(before, limit, read).await?;
-        Ok(Listed { found, next: next.map(WaitId) })
+        self.list(before, limit, WaitId, read).await
     }
 
     async fn list_outbox(&self, filter: OutboxFilter) -> StoreResult<Listed<OutboxRow, OutboxId>> {
-        let (before, limit) = (filter.before.map_or(i64::MAX, |id| id.0), filter.limit);
+        let (before, limit) = (filter.before.map(|id| id.0), filter.limit);
         let read = move |conn: &Connection, shared: &Shared, from, left| {
             lists::outbox(conn, shared, &filter, from, left)
         };
-        let Listed { found, next } = self.list(before, limit, read).await?;
-        Ok(Listed { found, next: next.map(OutboxId) })
+        self.list(before, limit, OutboxId, read).await
     }
 
     async fn retry(&self, tenant: TenantId, what: Retry, now: Time) -> StoreResult<Retried> {
@@ -401,7 +400,7 @@ impl Store for SqliteStore {
         let request = Arc::new(request);
         let mut looked_at = 0;
         // Several short reads, so that others get their turn between two.
-        while feed.more && feed.events.len() < limit && looked_at < lists::MOST_LOOKED_AT {
+        while feed.more && feed.events.len() < limit && looked_at < MOST_LOOKED_AT {
             let (request, after) = (request.clone(), feed.next);
             let (left, any) = (limit - feed.events.len(), !feed.events.is_empty());
             let page = self

@@ -101,25 +101,7 @@ impl Model {
                         .find(|rest| self.waits.iter().all(|w| w.rest != *rest))
                         .unwrap();
                     opened = Some(id);
-                    self.waits.push(Wait {
-                        id,
-                        rest,
-                        tenant: new.tenant,
-                        thread_id: new.thread_id,
-                        question_id: new.question_id,
-                        generation: new.generation,
-                        run_id: new.run_id,
-                        state: new.state,
-                        envelope: new.envelope,
-                        taken_over: None,
-                        event_id: new.event_id,
-                        created_at: new.created_at,
-                        expires_at: new.expires_at,
-                        closed_at: new.closed_at,
-                        answer: new.answer,
-                        resends: 0,
-                        note: new.note,
-                    });
+                    self.waits.push(new.stored(id, rest));
                 }
                 Op::Close { wait, state, at, answer, note } => {
                     let kept = self.wait_mut(wait);

@@ -78,16 +78,7 @@ async fn a_wait_is_looked_up_by_its_id_whatever_is_filtered_for() {
 }
 
 fn any() -> WaitFilter {
-    WaitFilter {
-        tenant: TenantId::default_tenant(),
-        states: Vec::new(),
-        thread_id: None,
-        run_id: None,
-        tags: Vec::new(),
-        announcer: None,
-        before: None,
-        limit: 10,
-    }
+    WaitFilter::all(TenantId::default_tenant(), 10)
 }
 
 /// 30,000 waits, of which the oldest alone is cancelled and has a tag.

@@ -1,14 +1,13 @@
-//! Connections: a pool of them, and transactions that are sent in as few round trips as can be.
-//!
-//! Statements are never prepared by name and nothing is set for a session, so that a proxy may give
-//! each transaction another connection of the server (pgbouncer's `pool_mode = transaction`).
+//! Connections that are lent, and transactions that are sent in as few round trips as can be.
 
 use super::fail::{Done, Fail};
-use deadpool_postgres::{Object, Pool, PoolError};
+use super::pool::{Connection, Connections, Pool, PoolError};
+use deadpool::managed::Object;
 use futures::future::BoxFuture;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
 
 /// How long a transaction waits for what others hold. A daemon that fell silent in the midst of one
 /// holds its rows until the server ends that: whoever needs them must not keep others waiting.
@@ -21,15 +20,18 @@ pub(super) enum Patience {
 }
 
 impl Patience {
-    /// What opens a transaction; the server ends a statement that takes longer.
-    fn begin(self) -> &'static str {
-        match self {
-            Self::Little => {
+    /// What opens a transaction; the server ends a statement that takes longer. Sessions of our own
+    /// have the limits of much patience anyway.
+    fn begin(self, direct: bool) -> &'static str {
+        match (self, direct) {
+            (Self::Much, true) => "BEGIN",
+            (Self::Little, true) => "BEGIN; SET LOCAL lock_timeout = '500ms'",
+            (Self::Little, false) => {
                 "BEGIN ISOLATION LEVEL READ COMMITTED; \
                  SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '500ms'; \
                  SET LOCAL idle_in_transaction_session_timeout = '15s'"
             }
-            Self::Much => {
+            (Self::Much, false) => {
                 "BEGIN ISOLATION LEVEL READ COMMITTED; \
                  SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '2s'; \
                  SET LOCAL idle_in_transaction_session_timeout = '15s'"
@@ -58,32 +60,50 @@ pub(super) type Param<'p> = (&'p (dyn ToSql + Sync), Type);
 
 /// A connection out of the pool. Only one that was used to the end goes back there.
 pub(super) struct Lent {
-    object: Option<Object>,
+    object: Option<Object<Connections>>,
     patience: Patience,
+    /// Statements that are to be prepared.
+    wanted: Mutex<Vec<(String, Vec<Type>)>>,
 }
 
 impl Lent {
-    fn client(&self) -> Done<&Client> {
+    fn connection(&self) -> Done<&Connection> {
         // `None` only once it is dropped.
         let object =
             self.object.as_ref().ok_or_else(|| Fail::Connect("it is closed".to_owned()))?;
         Ok(object)
     }
 
-    /// Runs one statement.
+    /// Runs a statement that will come again, and is best prepared for that. The first time it is not:
+    /// it travels with what is sent before and after it.
     pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Done<Vec<Row>> {
-        Ok(self.client()?.query_typed(sql, params).await?)
+        let connection = self.connection()?;
+        if let Some(statement) = connection.prepared(sql) {
+            let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+            return Ok(connection.client.query(statement, &values).await?);
+        }
+        if connection.direct {
+            let types = params.iter().map(|(_, kind)| kind.clone()).collect();
+            let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            wanted.push((sql.to_owned(), types));
+        }
+        Ok(connection.client.query_typed(sql, params).await?)
+    }
+
+    /// Runs a statement that was put together for this one time.
+    pub(super) async fn query_once(&self, sql: &str, params: &[Param<'_>]) -> Done<Vec<Row>> {
+        Ok(self.connection()?.client.query_typed(sql, params).await?)
     }
 
     /// Runs statements without parameters.
     async fn simple(&self, sql: &str) -> Done<()> {
-        Ok(self.client()?.batch_execute(sql).await?)
+        Ok(self.connection()?.client.batch_execute(sql).await?)
     }
 
     /// Opens a transaction. Send it together with the first statements (`try_join!`): all that is
     /// polled in one go travels in one round trip, in that order.
     pub(super) async fn begin(&self) -> Done<()> {
-        self.simple(self.patience.begin()).await
+        self.simple(self.patience.begin(self.connection()?.direct)).await
     }
 
     /// Ends the transaction. Its success means something only together with that of every statement
@@ -94,7 +114,17 @@ impl Lent {
 
     /// Gives the connection back for others.
     fn give_back(mut self) {
-        drop(self.object.take());
+        let wanted = std::mem::take(self.wanted.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let Some(mut object) = self.object.take() else { return };
+        if wanted.is_empty() {
+            return;
+        }
+        tokio::spawn(async move {
+            let prepared = tokio::time::timeout(LONGEST, object.prepare(wanted)).await;
+            if !matches!(prepared, Ok(Ok(()))) {
+                drop(Object::take(object));
+            }
+        });
     }
 }
 
@@ -120,7 +150,7 @@ impl Link {
 
     async fn lend(&self, patience: Patience) -> Done<Lent> {
         match self.pool.get().await {
-            Ok(object) => Ok(Lent { object: Some(object), patience }),
+            Ok(object) => Ok(Lent { object: Some(object), patience, wanted: Mutex::default() }),
             Err(PoolError::Closed) => Err(Fail::Connect("the store is closed".to_owned())),
             Err(PoolError::Timeout(_)) => Err(Fail::Slow),
             Err(PoolError::Backend(error)) => Err(Fail::Connect(reason(&error))),
@@ -145,6 +175,7 @@ impl Link {
                     return Ok(value);
                 }
                 Err(Fail::Sql(error)) if error.as_db_error().is_none() && !fresh => fresh = true,
+                Err(fail) if fail.is_stale() && !fresh => fresh = true,
                 Err(fail) => {
                     if matches!(&fail, Fail::Sql(error) if error.as_db_error().is_some())
                         || matches!(&fail, Fail::Corrupt(_))
@@ -188,6 +219,7 @@ impl Link {
             let rolled_back = match &fail {
                 Fail::Sql(error) if error.as_db_error().is_none() => false,
                 Fail::Connect(_) | Fail::Slow => false,
+                _ if fail.is_stale() => false,
                 _ => {
                     let rollback = tokio::time::timeout(LONGEST, lent.simple("ROLLBACK")).await;
                     matches!(rollback, Ok(Ok(())))
@@ -198,7 +230,7 @@ impl Link {
             }
             tries += 1;
             let most = if fail.is_held() { patience.tries() } else { TRIES };
-            if !fail.is_conflict() || tries >= most {
+            if !(fail.is_conflict() || fail.is_stale()) || tries >= most {
                 return Err(fail);
             }
             tokio::time::sleep(pause(tries)).await;

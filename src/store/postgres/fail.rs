@@ -47,6 +47,14 @@ impl Fail {
         matches!(self, Self::Sql(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
     }
 
+    /// Whether a statement that was prepared does not fit what there is now, as after an upgrade of the
+    /// schema: a fresh connection knows none.
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(self, Self::Sql(error) if error.code().is_some_and(|code| {
+            [&SqlState::FEATURE_NOT_SUPPORTED, &SqlState::INVALID_SQL_STATEMENT_NAME].contains(&code)
+        }))
+    }
+
     /// Whether it is about one piece of work, so that others in its batch may succeed without it.
     pub(super) fn concerns_one(&self) -> bool {
         match self {

@@ -2,6 +2,7 @@
 //!
 //! * What is asked for at the same time is carried out together, a few statements for all of it
 //!   ([`batch`]); statements take arrays, and travel in as few round trips as can be ([`connect`]).
+//! * Statements are prepared where no proxy stands between ([`pool`]).
 //! * Transactions are READ COMMITTED. Rows are locked before a decision about them is taken, in the
 //!   order of their ids; what two daemons would both insert is settled by unique indices, and the
 //!   one that loses looks again. So the core decides alone, here as in every store.
@@ -22,6 +23,7 @@ mod lists;
 mod notify;
 mod open;
 mod operate;
+mod pool;
 mod publish;
 mod replies;
 mod rows;

@@ -1,11 +1,11 @@
 //! Opening the database: whether it is ours, which schema it has, and bringing that up to date.
 
 use super::connect::{Link, reason};
+use super::pool;
 use super::url::Target;
 use crate::store::schema::Migrated;
 use crate::store::sqlite::Mint;
 use answerback_core::Rules;
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use refinery::{Migration, Runner};
 use secrecy::SecretString;
 use std::collections::BTreeSet;
@@ -25,12 +25,8 @@ const HISTORY: &str = "answerback_schema_history";
 /// A table that is there while a store is copied into the database.
 pub(in crate::store) const COPYING: &str = "copying";
 
-/// How many connections a daemon has at most.
-const CONNECTIONS: usize = 16;
-/// How long work waits for one that is free, and for one that is being made.
-const WAIT: Duration = Duration::from_secs(10);
 /// How long all of connecting may take: a proxy may accept and then say nothing.
-const CONNECT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
 /// How often a start tries where another one may just have done the same, or the server itself is
 /// starting, with pauses of [`PAUSE`] times the number of the try.
 const TRIES: u32 = 12;
@@ -220,7 +216,8 @@ pub(super) async fn prepare(options: &PostgresOptions) -> Result<Prepared, OpenE
         );
     }
     migrate(&target).await?;
-    Ok(Prepared { link: pool(&target)?, listen })
+    let link = Link::new(pool::new(target).map_err(|what| OpenError::Url { what })?);
+    Ok(Prepared { link, listen })
 }
 
 /// Connects and asks something, changing nothing: whether the way to a database is open.
@@ -246,24 +243,6 @@ pub(in crate::store) async fn for_copying(url: &SecretString) -> Result<Client, 
     let target = Target::parse(url)?;
     run_migrations(&target, &steps(&MIGRATIONS)?, Unfinished::GoesOn).await?;
     connect(&target).await
-}
-
-/// A pool of connections, none made yet.
-fn pool(target: &Target) -> Result<Link, OpenError> {
-    let recycling_method = RecyclingMethod::Fast;
-    let manager = Manager::from_config(
-        target.config.clone(),
-        target.tls.clone(),
-        ManagerConfig { recycling_method },
-    );
-    let pool = Pool::builder(manager)
-        .max_size(CONNECTIONS)
-        .wait_timeout(Some(WAIT))
-        .create_timeout(Some(CONNECT))
-        .recycle_timeout(Some(WAIT))
-        .runtime(Runtime::Tokio1)
-        .build();
-    Ok(Link::new(pool.map_err(|error| OpenError::Url { what: error.to_string() })?))
 }
 
 /// Connects for a start, and says what is wrong if that fails.

@@ -68,7 +68,7 @@ impl Statement {
     /// Runs it within something.
     pub(super) async fn run(&self, lent: &Lent) -> Done<Vec<Row>> {
         let params: Vec<Param<'_>> = self.values.iter().map(Value::param).collect();
-        lent.query(&self.sql, &params).await
+        lent.query_once(&self.sql, &params).await
     }
 
     /// Runs it alone. It may be run twice, the first time without anybody's knowing.

@@ -115,11 +115,35 @@ pub(super) struct Lane {
     gather_until: Option<Instant>,
     /// The last look into the store that found all there was.
     looked_at: Option<Instant>,
+    /// What that look said of what is left: no other is needed before somebody nudges, the time comes,
+    /// or something is recorded that is to be sent again.
+    rest: Option<Rest>,
     /// Under way.
     batches: JoinSet<Report>,
     /// To be recorded as soon as the recording that is under way ends: so one commit takes them all.
     unsettled: Vec<Settlement>,
-    settling: JoinSet<()>,
+    settling: JoinSet<Again>,
+}
+
+/// Whether anything of what was recorded is to be sent again.
+struct Again(bool);
+
+/// What is left in the store after a look that found all there was.
+#[derive(Clone, Copy)]
+enum Rest {
+    /// It is due then.
+    DueAt(Time),
+    /// Nothing that has a time.
+    Nothing,
+}
+
+impl From<Rest> for Next {
+    fn from(rest: Rest) -> Self {
+        match rest {
+            Rest::DueAt(at) => Self::At(at),
+            Rest::Nothing => Self::Nothing,
+        }
+    }
 }
 
 /// What the lane waits for when it has leased all it may.
@@ -156,6 +180,7 @@ impl Lane {
             ahead_since: Instant::now(),
             gather_until: None,
             looked_at: None,
+            rest: None,
             batches: JoinSet::new(),
             unsettled: Vec::new(),
             settling: JoinSet::new(),
@@ -180,9 +205,12 @@ impl Lane {
                 biased;
                 () = stop.cancelled() => break,
                 Some(report) = self.batches.join_next() => self.take(report).await,
-                Some(_) = self.settling.join_next() => {}
-                () = self.handle.nudged.notified(), if !matches!(next, Next::Batch | Next::Gathered(_)) => {}
+                Some(recorded) = self.settling.join_next() => self.recorded(recorded),
+                () = self.handle.nudged.notified(), if !matches!(next, Next::Batch | Next::Gathered(_)) => {
+                    self.rest = None;
+                }
                 () = tokio::time::sleep(pause) => {
+                    self.rest = None;
                     let now = self.shared.clock.now();
                     // Only after a look that found nothing: a nudge that is waited out is no idleness.
                     if matches!(next, Next::Nothing)
@@ -256,6 +284,12 @@ impl Lane {
             if !trial && self.send_ahead(free) {
                 continue;
             }
+            if let Some(rest) = self.rest {
+                if trial {
+                    self.breaker.trial_unused(now);
+                }
+                return rest.into();
+            }
             if let (false, Some(pause)) = (trial, self.gathering()) {
                 return Next::Gathered(pause);
             }
@@ -284,7 +318,7 @@ impl Lane {
                 // What is due already is in another daemon's hands.
                 let held = self.shared.others.as_ref().map_or(SPACING, |_| Others::HELD);
                 let soonest = now.after(held);
-                return lease.next_due.map_or(Next::Nothing, |due| Next::At(due.max(soonest)));
+                return self.found_all(lease.next_due.map(|due| due.max(soonest)));
             }
             let next_due = lease.next_due;
             let more = next_due.is_some_and(|at| at <= now);
@@ -301,14 +335,24 @@ impl Lane {
                 self.breaker.trial_unused(now);
                 continue;
             }
+            if !more && !trial {
+                self.found_all(next_due);
+            }
             self.send_ahead(free);
             if trial || !self.ahead.is_empty() {
                 return Next::Batch;
             }
-            if !more {
-                return next_due.map_or(Next::Nothing, Next::At);
+            if let Some(rest) = self.rest {
+                return rest.into();
             }
         }
+    }
+
+    /// Notes what a look left that found all there was.
+    fn found_all(&mut self, next_due: Option<Time>) -> Next {
+        let rest = next_due.map_or(Rest::Nothing, Rest::DueAt);
+        self.rest = Some(rest);
+        rest.into()
     }
 
     /// How long to wait for more to fall due before the store is looked into; `None` for not at all.
@@ -365,6 +409,13 @@ impl Lane {
         let settlements = std::mem::take(&mut self.unsettled);
         let shared = Arc::clone(&self.shared);
         self.settling.spawn(async move { settle(&shared, settlements).await });
+    }
+
+    /// Learns of a finished recording.
+    fn recorded(&mut self, recorded: Result<Again, tokio::task::JoinError>) {
+        if !matches!(recorded, Ok(Again(false))) {
+            self.rest = None;
+        }
     }
 
     /// What of a lease can be sent; the rest is settled.
@@ -541,15 +592,20 @@ impl Work {
 
 /// Records how leases ended, again and again while the store fails, until the leases are over: then
 /// the messages are sent again, which their receivers are told by the dedupe key.
-async fn settle(shared: &Shared, settlements: Vec<Settlement>) {
+async fn settle(shared: &Shared, settlements: Vec<Settlement>) -> Again {
     let started = shared.clock.now();
+    let over = |s: &Settlement| matches!(s.settled, Settled::Delivered | Settled::Dead { .. });
+    let again = Again(!settlements.iter().all(over));
     loop {
         let now = shared.clock.now();
         match shared.store.settle(settlements.clone(), now).await {
-            Ok(due) => return shared.nudge(&due),
+            Ok(due) => {
+                shared.nudge(&due);
+                return again;
+            }
             Err(error) if started.after(SETTLE_MARGIN) <= now => {
                 tracing::error!(%error, messages = settlements.len(), "outcomes could not be recorded: these messages will be sent again");
-                return;
+                return Again(true);
             }
             Err(error) => {
                 tracing::warn!(%error, "outcomes cannot be recorded yet");

@@ -43,6 +43,8 @@ const GATHER: Duration = Duration::from_millis(20);
 /// A lane that is told of every message by itself looks into the store no more often than this: one
 /// look finds what a whole commit queued.
 const SPACING: Duration = Duration::from_millis(2);
+/// It spends no more than half of its time looking, but waits no longer than this for its next look.
+const MOST_SPACING: Duration = Duration::from_millis(20);
 
 /// Outcomes that are known but not recorded yet; beyond, nothing more is leased.
 const UNSETTLED: usize = 4_096;
@@ -113,8 +115,8 @@ pub(super) struct Lane {
     ahead_since: Instant,
     /// Until then what falls due gathers, while anything is under way.
     gather_until: Option<Instant>,
-    /// The last look into the store that found all there was.
-    looked_at: Option<Instant>,
+    /// The last look into the store found all there was: the next one is not before this.
+    look_after: Option<Instant>,
     /// What that look said of what is left: no other is needed before somebody nudges, the time comes,
     /// or something is recorded that is to be sent again.
     rest: Option<Rest>,
@@ -179,7 +181,7 @@ impl Lane {
             ahead: VecDeque::new(),
             ahead_since: Instant::now(),
             gather_until: None,
-            looked_at: None,
+            look_after: None,
             rest: None,
             batches: JoinSet::new(),
             unsettled: Vec::new(),
@@ -300,8 +302,9 @@ impl Lane {
                 hold: self.hold(),
             };
             let asked = Instant::now();
-            self.looked_at = Some(asked);
-            let lease = match self.shared.store.lease(request, now).await {
+            let leased = self.shared.store.lease(request, now).await;
+            self.look_after = Some(asked + (2 * asked.elapsed()).clamp(SPACING, MOST_SPACING));
+            let lease = match leased {
                 Ok(lease) => lease,
                 Err(error) => {
                     tracing::warn!(destination = self.config.destination.label(), %error, "nothing can be leased");
@@ -323,7 +326,7 @@ impl Lane {
             let next_due = lease.next_due;
             let more = next_due.is_some_and(|at| at <= now);
             if more {
-                self.looked_at = None;
+                self.look_after = None;
             }
             let sendable = self.prepare_all(lease.messages, now);
             self.ahead = batch::cut(sendable, limits).into();
@@ -358,8 +361,7 @@ impl Lane {
     /// How long to wait for more to fall due before the store is looked into; `None` for not at all.
     fn gathering(&self) -> Option<Duration> {
         let fuller = self.gather_until.filter(|_| !self.batches.is_empty());
-        let spaced = self.looked_at.map(|at| at + SPACING);
-        let pause = fuller.max(spaced)?.saturating_duration_since(Instant::now());
+        let pause = fuller.max(self.look_after)?.saturating_duration_since(Instant::now());
         (!pause.is_zero()).then_some(pause)
     }
 

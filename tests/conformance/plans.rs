@@ -10,7 +10,7 @@ use answerback::core::{Destination, Name, OutboxState};
 use answerback::store::{
     KeptReply, OutboxFilter, Place, Retention, Retry, Settled, Store, WaitFilter, WaitQuery,
 };
-use answerback_testkit::postgres::Server;
+use answerback_testkit::postgres::{Database, Server};
 use std::collections::BTreeSet;
 
 /// A table of a hundred thousand rows each, as years would leave them: most of it over, some queued,
@@ -22,10 +22,10 @@ const FILL: &str = "
         substring(sha256(('r' || n)::BYTEA), 1, 16), substring(sha256(('q' || n)::BYTEA), 1, 16), 1,
         CASE WHEN n % 10 = 0 THEN 1 ELSE 2 END, 300, {now} - n,
         CASE WHEN n % 20 = 0 THEN {now} + 86400000 + n END,
-        CASE WHEN n % 10 > 0 THEN CASE WHEN n <= 500 THEN {now} - 40 * 86400000::BIGINT + n
+        CASE WHEN n % 10 > 0 THEN CASE WHEN n <= 1000500 THEN {now} - 40 * 86400000::BIGINT + n
             ELSE {now} - n END END,
         'default', 't' || n, 'q' || n, 'e' || n, repeat('x', 300)::BYTEA
-    FROM generate_series(1, 100000) AS n;
+    FROM generate_series(1000001, 1100000) AS n;
     INSERT INTO outbox (id, wait, destination, due_at, queued_at, next_attempt_at, finished_at,
         order_key, repeat, event, state)
     SELECT n, n, CASE WHEN n % 2 = 0 THEN {a} ELSE {b} END, {now} - n, {now} - n, {now} - n,
@@ -34,26 +34,58 @@ const FILL: &str = "
         0, 0,
         CASE n % 10 WHEN 0 THEN 1 WHEN 1 THEN CASE WHEN n % 100 > 11 THEN 0 ELSE 1 END WHEN 2 THEN 3
             WHEN 3 THEN 4 ELSE 2 END
-    FROM generate_series(1, 100000) AS n;
+    FROM generate_series(1000001, 1100000) AS n;
     INSERT INTO commits (id, events, first_place, last_place)
-        SELECT n, 1, n, n FROM generate_series(1, 100000) AS n;
+        SELECT n, 1, n, n FROM generate_series(1000001, 1100000) AS n;
     INSERT INTO events (commit_id, nth, wait, at, event)
-        SELECT n, 0, n, {now} - n, 0 FROM generate_series(1, 100000) AS n;
-    UPDATE feed SET last = 100000;
+        SELECT n, 0, n, {now} - n, 0 FROM generate_series(1000001, 1100000) AS n;
+    UPDATE feed SET last = 1100000;
     INSERT INTO publishes (wait, event_hash)
-        SELECT n, substring(sha256(('p' || n)::BYTEA), 1, 16) FROM generate_series(1, 100000) AS n;
+        SELECT n, substring(sha256(('p' || n)::BYTEA), 1, 16) FROM generate_series(1000001, 1100000) AS n;
     INSERT INTO forgotten (hash, generation, choice, at)
         SELECT substring(sha256(('f' || n)::BYTEA), 1, 16), 1, 1, {now} - n * 1000
-        FROM generate_series(1, 100000) AS n;
+        FROM generate_series(1000001, 1100000) AS n;
     INSERT INTO replies (scope_hash, body_hash, status, body, kept_at)
         SELECT substring(sha256(('s' || n)::BYTEA), 1, 16), sha256('b'), 200, 'b', {now} - n
-        FROM generate_series(1, 100000) AS n;
-    SELECT setval('wait_ids', 100000), setval('outbox_ids', 100000),
-        setval(pg_get_serial_sequence('commits', 'id'), 100000);
+        FROM generate_series(1000001, 1100000) AS n;
+    SELECT setval('wait_ids', 1100000), setval('outbox_ids', 1100000),
+        setval(pg_get_serial_sequence('commits', 'id'), 1100000);
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_statement_of_the_store_reads_a_whole_table() {
+    let (server, database) = talkative().await;
+    let store = open_postgres(database.url(), routed(&["a", "!b*"], "r")).await;
+    fill(&*store, &database.connect().await).await;
+    let before = server.log().len();
+    assert!(drive(&*store, "t-").await > 0);
+    judge(&server.log()[before..]);
+    store.close().await;
+}
+
+/// Statements that are prepared keep the plan of a time when reading the whole of a table was cheap.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_does_one_that_was_planned_when_there_was_next_to_nothing() {
+    let (server, database) = talkative().await;
+    let store = open_postgres(database.url(), routed(&["a", "!b*"], "r")).await;
+    let own = database.connect().await;
+    own.batch_execute("ANALYZE").await.unwrap();
+    // The server takes to a plan for all values after the fifth time.
+    for run in 0..8 {
+        drive(&*store, &format!("early{run}-")).await;
+    }
+    // Without an ANALYZE that would let the server plan anew.
+    own.batch_execute(&filling(&own).await).await.unwrap();
+    let before = server.log().len();
+    drive(&*store, "late-").await;
+    let log = server.log();
+    assert!(log[before..].contains("= ANY ($1)"), "no plan is for all values");
+    judge(&log[before..]);
+    store.close().await;
+}
+
+/// A server that tells how it goes about every statement.
+async fn talkative() -> (Server, Database) {
     let server = Server::start_with(&[
         "shared_preload_libraries=auto_explain",
         "auto_explain.log_min_duration=0",
@@ -62,14 +94,12 @@ async fn no_statement_of_the_store_reads_a_whole_table() {
     ])
     .await;
     let database = server.database().await;
-    let store = open_postgres(database.url(), routed(&["a", "!b*"], "r")).await;
-    let own = database.connect().await;
-    fill(&*store, &own).await;
-    let before = server.log().len();
-    drive(&*store).await;
-    let log = server.log();
-    let plans =
-        log[before..].split("LOG:  duration: ").skip(1).filter(|plan| plan.contains("plan:"));
+    (server, database)
+}
+
+/// Looks for plans that read all of a table.
+fn judge(log: &str) {
+    let plans = log.split("LOG:  duration: ").skip(1).filter(|plan| plan.contains("plan:"));
     let mut seen = 0;
     let mut wrong = BTreeSet::new();
     for plan in plans {
@@ -82,7 +112,6 @@ async fn no_statement_of_the_store_reads_a_whole_table() {
     }
     assert!(seen > 60, "the server told of {seen} statements only");
     assert!(wrong.is_empty(), "{}", wrong.into_iter().collect::<Vec<_>>().join("\n----\n"));
-    store.close().await;
 }
 
 const TABLES: [&str; 7] =
@@ -92,52 +121,58 @@ async fn fill(store: &dyn Store, own: &tokio_postgres::Client) {
     for destination in [announcer("a"), announcer("b"), route("r"), Destination::Pull] {
         store.set_paused(destination, false).await.unwrap();
     }
+    own.batch_execute(&filling(own).await).await.unwrap();
+    own.batch_execute("ANALYZE").await.unwrap();
+}
+
+/// What fills the tables, with the numbers of this database.
+async fn filling(own: &tokio_postgres::Client) -> String {
     let number = async |name: &str| -> i64 {
         let sql = "SELECT id FROM destinations WHERE name = $1";
         own.query_one(sql, &[&name]).await.unwrap().get(0)
     };
-    let fill = FILL
-        .replace("{now}", &at(0).millis().to_string())
+    FILL.replace("{now}", &at(0).millis().to_string())
         .replace("{a}", &number("a").await.to_string())
-        .replace("{b}", &number("b").await.to_string());
-    own.batch_execute(&fill).await.unwrap();
-    own.batch_execute("ANALYZE").await.unwrap();
+        .replace("{b}", &number("b").await.to_string())
 }
 
-/// Every operation there is, in the ways that lead to statements of their own.
-async fn drive(store: &dyn Store) {
-    let batch = (0..20).map(|n| ask(&format!("new{}", n % 7), &format!("q{n}")).publish());
+/// Every operation there is, in the ways that lead to statements of their own. `run` tells the waits of
+/// one call from those of others. Gives how many waits were forgotten.
+async fn drive(store: &dyn Store, run: &str) -> u64 {
+    let name = |n: u32| format!("{run}{n}");
+    let batch = (0..20).map(|n| ask(&name(n % 7), &format!("q{n}")).publish());
     store.publish(batch.collect(), at(0)).await.unwrap();
     // A redelivery, another question, and one past its deadline soon.
-    ask("new0", "q0").event("again").send(store, at(1)).await;
-    ask("new0", "q0").event("again").send(store, at(1)).await;
-    ask("new1", "q1").question("2").send(store, at(1)).await;
-    ask("late", "q1").expires(at(2)).send(store, at(1)).await;
-    store.answer(answer("new2", "q2", "1"), at(1)).await.unwrap();
+    ask(&name(0), "q0").event("again").send(store, at(1)).await;
+    ask(&name(0), "q0").event("again").send(store, at(1)).await;
+    ask(&name(1), "q1").question("2").send(store, at(1)).await;
+    ask(&name(9), "q1").expires(at(2)).send(store, at(1)).await;
+    store.answer(answer(&name(2), "q2", "1"), at(1)).await.unwrap();
     store.answer(answer("nobody", "q2", "1"), at(1)).await.unwrap();
-    ask("new2", "q2").event("resent").send(store, at(1)).await;
-    store.cancel(wait(store, "new3", "q3").await.id, at(1)).await.unwrap();
+    ask(&name(2), "q2").event("resent").send(store, at(1)).await;
+    store.cancel(wait(store, &name(3), "q3").await.id, at(1)).await.unwrap();
     store.time_out(50, at(3)).await.unwrap();
     store.next_deadline().await.unwrap();
     settle(store).await;
-    list(store).await;
-    operate(store).await;
+    list(store, &name).await;
+    operate(store, &name).await;
     let retention = Retention {
         closed: days(30),
         dead: days(30),
         tombstones: secs(99_000),
         replies: secs(3_600),
     };
-    assert!(store.purge(retention, 50, at(10)).await.unwrap() > 0);
-    let mut after = Place(99_000);
+    let forgotten = store.purge(retention, 50, at(10)).await.unwrap();
+    let mut after = Place(1_099_000);
     for _ in 0..3 {
         let feed = store.feed(feed_request(None, after, 50)).await.unwrap();
         after = feed.next;
     }
-    store.feed(feed_request(Some("new0"), Place(99_900), 50)).await.unwrap();
-    store.moved(Place(500), 100).await.unwrap();
+    store.feed(feed_request(Some(&name(0)), Place(1_099_900), 50)).await.unwrap();
+    store.moved(Place(1_000_500), 100).await.unwrap();
     store.feed_end().await.unwrap();
     store.probe(at(10)).await.unwrap();
+    forgotten
 }
 
 async fn settle(store: &dyn Store) {
@@ -155,24 +190,24 @@ async fn settle(store: &dyn Store) {
     store.lease(lease_request(&announcer("b"), 5), at(5)).await.unwrap();
 }
 
-async fn list(store: &dyn Store) {
+async fn list(store: &dyn Store, name: &dyn Fn(u32) -> String) {
     let find = |thread_id| WaitQuery {
         tenant: tenant(),
         question_id: crate::kit::question("q0"),
         thread_id,
         generation: None,
     };
-    store.find(find(Some(thread("new0")))).await.unwrap();
+    store.find(find(Some(thread(&name(0))))).await.unwrap();
     store.find(find(None)).await.unwrap();
     let few = || WaitFilter { limit: 20, ..any_wait() };
-    let before = Some(wait(store, "new4", "q4").await.id);
+    let before = Some(wait(store, &name(4), "q4").await.id);
     for filter in [
         few(),
         WaitFilter { before, ..few() },
         WaitFilter { states: vec![WaitState::Open], ..few() },
         WaitFilter { states: vec![WaitState::Cancelled], ..few() },
-        WaitFilter { thread_id: Some(thread("new0")), ..few() },
-        WaitFilter { run_id: Some("new0".to_owned()), ..few() },
+        WaitFilter { thread_id: Some(thread(&name(0))), ..few() },
+        WaitFilter { run_id: Some(name(0)), ..few() },
         WaitFilter { announcer: Some(Name::new("a")), ..few() },
         WaitFilter { tenant: ask("t", "q").of("acme").publish().tenant, ..few() },
     ] {
@@ -200,7 +235,7 @@ async fn list(store: &dyn Store) {
     }
 }
 
-async fn operate(store: &dyn Store) {
+async fn operate(store: &dyn Store, name: &dyn Fn(u32) -> String) {
     let dead = OutboxFilter {
         tenant: tenant(),
         announcements: true,
@@ -214,7 +249,7 @@ async fn operate(store: &dyn Store) {
         store.retry(tenant(), Retry::Announcement(row.id), at(6)).await.unwrap();
     }
     store.retry(tenant(), Retry::Announcer(Name::new("b")), at(6)).await.unwrap();
-    store.pulled(wait(store, "new5", "q5").await.id, at(6)).await.unwrap();
+    store.pulled(wait(store, &name(5), "q5").await.id, at(6)).await.unwrap();
     store.depths().await.unwrap();
     store.destinations().await.unwrap();
     store.paused().await.unwrap();

@@ -1,7 +1,9 @@
 //! What is asked for at the same time is carried out together.
 //!
-//! While one batch is under way the next one gathers, so batches grow with the load by themselves
-//! and nothing waits for a clock.
+//! While one batch is under way the next one gathers, so batches grow with the load by themselves.
+//! When there is always more to do, a batch waits a little for those who were just answered and come
+//! again: what a batch costs is mostly what it costs once, and the fewer there are, the more is left
+//! for all daemons. Where there is little to do nothing waits.
 
 use super::connect::{Lent, Patience};
 use super::fail::{Done, Fail};
@@ -9,13 +11,19 @@ use super::shared::Shared;
 use crate::store::{StoreError, StoreResult};
 use futures::FutureExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// At most so many jobs a transaction.
 const MOST_JOBS: usize = 256;
 /// At most about so many bytes a transaction.
 const MOST_BYTES: usize = 4 << 20;
+/// A batch waits for more for this part of the time that the one before it took,
+const GATHER_PART: u32 = 4;
+/// and no longer than this.
+const GATHER_MOST: Duration = Duration::from_millis(8);
 /// Jobs that one worker carries out one by one, aside of its batches.
 const MOST_APART: usize = 4;
 
@@ -72,21 +80,61 @@ pub(super) fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".to_owned())
 }
 
-/// One batch at a time: what comes meanwhile makes the next one larger, and what a batch costs is
-/// mostly what it costs once, whatever is in it.
+/// Jobs that are carried out together.
+struct Batch<W: Work> {
+    jobs: Vec<W::Job>,
+    replies: Vec<oneshot::Sender<StoreResult<W::Reply>>>,
+    bytes: usize,
+}
+
+impl<W: Work> Default for Batch<W> {
+    fn default() -> Self {
+        Self { jobs: Vec::new(), replies: Vec::new(), bytes: 0 }
+    }
+}
+
+impl<W: Work> Batch<W> {
+    fn add(&mut self, (job, reply): Waiting<W>) {
+        self.bytes += W::bytes(&job);
+        self.jobs.push(job);
+        self.replies.push(reply);
+    }
+
+    fn is_full(&self) -> bool {
+        self.jobs.len() >= MOST_JOBS || self.bytes >= MOST_BYTES
+    }
+}
+
+/// One batch at a time.
 async fn run<W: Work>(shared: Arc<Shared>, mut receiver: mpsc::Receiver<Waiting<W>>) {
     let mut apart = JoinSet::new();
-    while let Some(first) = receiver.recv().await {
-        let (mut jobs, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let mut next = Some(first);
-        while let Some((job, reply)) = next.take() {
-            bytes += W::bytes(&job);
-            jobs.push(job);
-            replies.push(reply);
-            if jobs.len() < MOST_JOBS && bytes < MOST_BYTES {
-                next = receiver.try_recv().ok();
-            }
+    let mut gather = Duration::ZERO;
+    loop {
+        let ready = receiver.try_recv().ok();
+        let pause = if ready.is_some() { gather } else { Duration::ZERO };
+        let Some(first) = (match ready {
+            Some(first) => Some(first),
+            None => receiver.recv().await,
+        }) else {
+            break;
+        };
+        let mut batch = Batch::<W>::default();
+        batch.add(first);
+        if !pause.is_zero() {
+            let full = async {
+                while !batch.is_full() {
+                    let Some(next) = receiver.recv().await else { return };
+                    batch.add(next);
+                }
+            };
+            let _ = tokio::time::timeout(pause, full).await;
         }
+        while !batch.is_full() {
+            let Ok(next) = receiver.try_recv() else { break };
+            batch.add(next);
+        }
+        let started = Instant::now();
+        let Batch { jobs, replies, .. } = batch;
         // A job may wait for what a silent daemon holds: the batches go on meanwhile.
         for (job, reply) in carry_out::<W>(&shared, Patience::Little, jobs, replies).await {
             while apart.len() >= MOST_APART {
@@ -98,6 +146,7 @@ async fn run<W: Work>(shared: Arc<Shared>, mut receiver: mpsc::Receiver<Waiting<
             });
         }
         while apart.try_join_next().is_some() {}
+        gather = (started.elapsed() / GATHER_PART).min(GATHER_MOST);
     }
     while apart.join_next().await.is_some() {}
 }

@@ -192,3 +192,6 @@ impl<'w> TlsConnect<Nowhere<'w>> for Plain {
         ready(Ok(stream))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,8 +47,8 @@ impl Work for Answering {
             &params,
         );
         let messages = jobs.len() * most_messages(shared);
-        let (_, waits, mut ids) =
-            futures::try_join!(lent.begin(), waits, Ids::draw(lent, "outbox_ids", messages))?;
+        let (_, waits, (_, mut ids)) =
+            futures::try_join!(lent.begin(), waits, Ids::draw(lent, 0, messages))?;
         let mut known = HashMap::with_capacity(waits.len());
         for row in &waits {
             let identity: &[u8] = rows::get(row, rows::WAIT_COLUMNS)?;
@@ -151,8 +151,8 @@ impl Work for Cancelling {
             &params,
         );
         let messages = jobs.len() * most_messages(shared);
-        let (_, locked, mut ids) =
-            futures::try_join!(lent.begin(), locked, Ids::draw(lent, "outbox_ids", messages))?;
+        let (_, locked, (_, mut ids)) =
+            futures::try_join!(lent.begin(), locked, Ids::draw(lent, 0, messages))?;
         let mut known = HashMap::with_capacity(locked.len());
         for row in &locked {
             let wait = rows::wait(row, 0)?;

@@ -1,9 +1,10 @@
 //! What is asked for at the same time is carried out together.
 //!
 //! While one batch is under way the next one gathers, so batches grow with the load by themselves.
-//! When there is always more to do, a batch waits a little for those who were just answered and come
-//! again: what a batch costs is mostly what it costs once, and the fewer there are, the more is left
-//! for all daemons. Where there is little to do nothing waits.
+//! Those who were just answered tend to come again at once, and are waited for a little: what a batch
+//! costs is mostly what it costs once, and several daemons on one database have only so much between
+//! them. Where there is little to do nothing waits: a batch is due as soon as it has as many as the one
+//! before had and left behind, and that is soon nobody.
 
 use super::connect::{Lent, Patience};
 use super::fail::{Done, Fail};
@@ -21,9 +22,9 @@ const MOST_JOBS: usize = 256;
 /// At most about so many bytes a transaction.
 const MOST_BYTES: usize = 4 << 20;
 /// A batch waits for more for this part of the time that the one before it took,
-const GATHER_PART: u32 = 4;
+const GATHER_PART: u32 = 2;
 /// and no longer than this.
-const GATHER_MOST: Duration = Duration::from_millis(8);
+const GATHER_MOST: Duration = Duration::from_millis(20);
 /// Jobs that one worker carries out one by one, aside of its batches.
 const MOST_APART: usize = 4;
 
@@ -108,26 +109,16 @@ impl<W: Work> Batch<W> {
 /// One batch at a time.
 async fn run<W: Work>(shared: Arc<Shared>, mut receiver: mpsc::Receiver<Waiting<W>>) {
     let mut apart = JoinSet::new();
-    let mut gather = Duration::ZERO;
-    loop {
-        let ready = receiver.try_recv().ok();
-        let pause = if ready.is_some() { gather } else { Duration::ZERO };
-        let Some(first) = (match ready {
-            Some(first) => Some(first),
-            None => receiver.recv().await,
-        }) else {
-            break;
-        };
+    // How many are to be expected, and until when they are waited for.
+    let (mut expected, mut until) = (0, Instant::now());
+    while let Some(first) = receiver.recv().await {
         let mut batch = Batch::<W>::default();
         batch.add(first);
-        if !pause.is_zero() {
-            let full = async {
-                while !batch.is_full() {
-                    let Some(next) = receiver.recv().await else { return };
-                    batch.add(next);
-                }
+        while batch.jobs.len() < expected && !batch.is_full() {
+            let Ok(Some(next)) = tokio::time::timeout_at(until, receiver.recv()).await else {
+                break;
             };
-            let _ = tokio::time::timeout(pause, full).await;
+            batch.add(next);
         }
         while !batch.is_full() {
             let Ok(next) = receiver.try_recv() else { break };
@@ -135,6 +126,7 @@ async fn run<W: Work>(shared: Arc<Shared>, mut receiver: mpsc::Receiver<Waiting<
         }
         let started = Instant::now();
         let Batch { jobs, replies, .. } = batch;
+        let done = jobs.len();
         // A job may wait for what a silent daemon holds: the batches go on meanwhile.
         for (job, reply) in carry_out::<W>(&shared, Patience::Little, jobs, replies).await {
             while apart.len() >= MOST_APART {
@@ -146,7 +138,8 @@ async fn run<W: Work>(shared: Arc<Shared>, mut receiver: mpsc::Receiver<Waiting<
             });
         }
         while apart.try_join_next().is_some() {}
-        gather = (started.elapsed() / GATHER_PART).min(GATHER_MOST);
+        expected = done + receiver.len();
+        until = Instant::now() + (started.elapsed() / GATHER_PART).min(GATHER_MOST);
     }
     while apart.join_next().await.is_some() {}
 }

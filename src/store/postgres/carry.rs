@@ -21,22 +21,27 @@ use tokio_postgres::types::Type;
 pub(super) struct Ids(Vec<i64>);
 
 impl Ids {
-    /// Draws numbers from a sequence; what is left over is never used.
-    pub(super) async fn draw(lent: &Lent, sequence: &str, count: usize) -> Done<Self> {
-        if count == 0 {
-            return Ok(Self(Vec::new()));
+    /// Draws so many numbers for waits and for messages; what is left over is never used.
+    pub(super) async fn draw(lent: &Lent, waits: usize, messages: usize) -> Done<(Self, Self)> {
+        if waits + messages == 0 {
+            return Ok((Self(Vec::new()), Self(Vec::new())));
         }
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let [waits, messages] = [waits, messages].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
         // In one row: a row for each would cost more than all the rest.
-        let sql = format!(
-            "SELECT array_agg(id) FROM (SELECT nextval('{sequence}') AS id \
-             FROM generate_series(1, $1)) AS ids"
-        );
-        let found = lent.query(&sql, &[(&count, Type::INT8)]).await?;
-        let mut ids: Vec<i64> =
-            found.first().map(|row| rows::get(row, 0)).transpose()?.unwrap_or_default();
-        ids.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(Self(ids))
+        let found = lent
+            .query(
+                "SELECT ARRAY(SELECT nextval('wait_ids') FROM generate_series(1, $1)), \
+                 ARRAY(SELECT nextval('outbox_ids') FROM generate_series(1, $2))",
+                &[(&waits, Type::INT8), (&messages, Type::INT8)],
+            )
+            .await?;
+        let row = found.first().ok_or_else(|| Fail::Corrupt("no numbers".to_owned()))?;
+        let ids = |column| -> Done<Self> {
+            let mut ids: Vec<i64> = rows::get(row, column)?;
+            ids.sort_unstable_by(|a, b| b.cmp(a));
+            Ok(Self(ids))
+        };
+        Ok((ids(0)?, ids(1)?))
     }
 
     pub(super) fn next(&mut self) -> Done<i64> {
@@ -239,26 +244,20 @@ impl Writes {
             if !self.resent.is_empty() {
                 go.push(self.resend(lent).map(none).boxed());
             }
-            if !in_line {
-                if !self.messages.is_empty() {
-                    go.push(line::enqueue(lent, &self.messages, now).map(none).boxed());
-                }
-                go.push(self.record(lent).map(none).boxed());
-                if commit {
-                    go.push(lent.commit().map(none).boxed());
-                }
+            if !self.messages.is_empty() {
+                go.push(line::enqueue(lent, &self.messages, now).map(none).boxed());
+            }
+            go.push(self.record(lent).map(none).boxed());
+            if commit && !in_line {
+                go.push(lent.commit().map(none).boxed());
             }
             for destinations in try_join_all(go).await? {
                 promoted.extend(destinations);
             }
         }
-        if in_line {
-            line::enqueue(lent, &self.messages, now).await?;
-            let mut go: Vec<BoxFuture<'_, Done<()>>> = vec![self.record(lent).boxed()];
-            if commit {
-                go.push(lent.commit().boxed());
-            }
-            try_join_all(go).await?;
+        // Lining up may take more than one go.
+        if commit && in_line {
+            lent.commit().await?;
         }
         for carried in self.carried.iter_mut().filter(|carried| carried.closed) {
             for destination in &promoted {

@@ -41,7 +41,7 @@ pub(super) async fn time_out(
             decided.push((wait, ops));
         }
     }
-    let mut ids = Ids::draw(lent, "outbox_ids", decided.len() * most_messages(shared)).await?;
+    let (_, mut ids) = Ids::draw(lent, 0, decided.len() * most_messages(shared)).await?;
     let all = decided.iter().map(|(wait, ops)| (Some(wait), ops.as_slice()));
     let (carried, events) = answer::write(shared, lent, &mut ids, all, now).await?;
     let queued: Vec<_> = carried.iter().flat_map(|carried| carried.queued.clone()).collect();

@@ -269,14 +269,13 @@ async fn look(shared: &Shared, lent: &Lent, asked: &[&Asked<'_>], begin: bool) -
     );
     let rest_params: [Param<'_>; 1] = [(&rests, Type::BYTEA_ARRAY)];
     let taken = lent.query("SELECT rest_hash FROM waits WHERE rest_hash = ANY($1)", &rest_params);
-    let (_, locked, newest, forgotten, taken, wait_ids, message_ids) = futures::try_join!(
+    let (_, locked, newest, forgotten, taken, (wait_ids, message_ids)) = futures::try_join!(
         opening,
         locked,
         newest,
         forgotten,
         taken,
-        Ids::draw(lent, "wait_ids", asked.len()),
-        Ids::draw(lent, "outbox_ids", messages),
+        Ids::draw(lent, asked.len(), messages),
     )?;
     let locked: HashSet<i64> = locked.iter().map(|row| rows::get(row, 0)).collect::<Done<_>>()?;
     let mut found = HashMap::new();

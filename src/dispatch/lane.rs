@@ -255,9 +255,8 @@ impl Lane {
 
     /// Leases and sends as much as fits; says what to wait for then.
     async fn lease(&mut self) -> Next {
-        if self.handle.woken.swap(false, Ordering::SeqCst) {
-            self.paused = false;
-            self.breaker.succeeded();
+        if self.handle.woken.swap(false, Ordering::SeqCst) && !self.wake().await {
+            return Next::Store;
         }
         loop {
             if self.paused && !self.woken_elsewhere().await {
@@ -479,6 +478,22 @@ impl Lane {
             (false, true) => self.breaker.succeeded(),
             (false, false) => self.breaker.failed(now),
         }
+    }
+
+    /// An operator has the destination tried again. The pause may have been stored after that: so it is
+    /// taken back here as well, or no daemon would be given anything. `false` if the store fails.
+    async fn wake(&mut self) -> bool {
+        if self.paused {
+            let destination = self.config.destination.clone();
+            if let Err(error) = self.shared.store.set_paused(destination, false).await {
+                tracing::warn!(destination = self.config.destination.label(), %error, "the pause cannot be taken back yet");
+                self.handle.woken.store(true, Ordering::SeqCst);
+                return false;
+            }
+        }
+        self.paused = false;
+        self.breaker.succeeded();
+        true
     }
 
     /// Whether the operator had a paused destination tried again at another daemon.

@@ -350,10 +350,13 @@ async fn a_destination_that_is_gone_pauses_until_it_is_woken() {
     let retried = store.retry(TenantId::default_tenant(), what, SystemClock.now()).await.unwrap();
     assert!(matches!(retried, Retried::Queued(1, _)), "{retried:?}");
     assert!(receiver.try_recv().is_err(), "nothing is sent until the lane is woken");
+    // The lane's own pause may be stored only now.
+    store.set_paused(announcer("a"), true).await.unwrap();
     dispatcher.wake(&announcer("a"));
     let mut questions = [seen(&mut receiver).await.0, seen(&mut receiver).await.0];
     questions.sort();
     assert_eq!(questions, ["q1", "q2"]);
+    assert!(store.paused().await.unwrap().is_empty());
 }
 
 #[tokio::test]

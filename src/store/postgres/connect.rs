@@ -80,19 +80,19 @@ impl Lent {
         let connection = self.connection()?;
         if let Some(statement) = connection.prepared(sql) {
             let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-            return Ok(Box::pin(connection.client.query(statement, &values)).await?);
+            return Ok(connection.client.query(statement, &values).await?);
         }
         if connection.direct {
             let types = params.iter().map(|(_, kind)| kind.clone()).collect();
             let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
             wanted.push((sql.to_owned(), types));
         }
-        Ok(Box::pin(connection.client.query_typed(sql, params)).await?)
+        Ok(connection.client.query_typed(sql, params).await?)
     }
 
     /// Runs a statement that was put together for this one time.
     pub(super) async fn query_once(&self, sql: &str, params: &[Param<'_>]) -> Done<Vec<Row>> {
-        Ok(Box::pin(self.connection()?.client.query_typed(sql, params)).await?)
+        Ok(self.connection()?.client.query_typed(sql, params).await?)
     }
 
     /// Runs statements without parameters.

@@ -96,7 +96,8 @@ impl managed::Manager for Connections {
     type Error = Error;
 
     async fn create(&self) -> Result<Connection, Error> {
-        let (client, connection) = self.target.connect().await?;
+        // Large, and seldom needed by those who wait for it.
+        let (client, connection) = Box::pin(self.target.connect()).await?;
         // Ends with the client; whoever uses that is told of what goes wrong.
         tokio::spawn(async move { drop(connection.await) });
         let direct = self.direct.load(Ordering::Relaxed) && is_direct(&client).await?;

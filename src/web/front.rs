@@ -17,6 +17,7 @@ use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version, header};
 use std::net::{IpAddr, SocketAddr};
@@ -194,7 +195,7 @@ async fn run(
     let (bytes, share) = match route.takes {
         Takes::Nothing => (Bytes::new(), None),
         Takes::NoFields => {
-            let (bytes, share) = body::read(&parts.headers, body, &app.budget).await?;
+            let (bytes, share) = body::read(&parts.headers, body, &app.budget).boxed().await?;
             // Clients put their usual type on requests without a body too.
             if !bytes.is_empty() {
                 body::check_headers(&parts.headers)?;
@@ -203,7 +204,7 @@ async fn run(
         }
         Takes::Message(_) => {
             body::check_headers(&parts.headers)?;
-            let (bytes, share) = body::read(&parts.headers, body, &app.budget).await?;
+            let (bytes, share) = body::read(&parts.headers, body, &app.budget).boxed().await?;
             (bytes, Some(share))
         }
     };
@@ -216,7 +217,7 @@ async fn run(
     }
     let call = Call { route, caller, id, query, body: bytes, _share: share };
     if route.endpoint == Endpoint::Events {
-        return events::stream(app, &call, &parts.headers).await;
+        return events::stream(app, &call, &parts.headers).boxed().await;
     }
     if route.endpoint == Endpoint::GetAnswer {
         let_go(parts);
@@ -226,7 +227,7 @@ async fn run(
         None => act(app, call).await,
         Some(key) => {
             let target = parts.uri.path_and_query().map_or("", |t| t.as_str());
-            idempotency::once(app, key, target, context, call).await
+            idempotency::once(app, key, target, context, call).boxed().await
         }
     };
     reply.map(Reply::into_response)
@@ -245,27 +246,28 @@ fn let_go(parts: &mut Parts) {
     }
 }
 
-/// Runs the handler.
-pub(crate) async fn act(app: &App, call: Call) -> Result<Reply, Problem> {
+/// Runs the handler. Each has a box of its own: else every request would take the room of the largest
+/// one, and long polls have to be many.
+pub(crate) fn act(app: &App, call: Call) -> BoxFuture<'_, Result<Reply, Problem>> {
     match call.route.endpoint {
-        Endpoint::Publish => waits::publish(app, call).await,
-        Endpoint::ListWaits => waits::list(app, call).await,
-        Endpoint::GetWait => waits::get(app, call).await,
-        Endpoint::GetAnswer => waits::get_answer(app, call).await,
-        Endpoint::DeleteAnswer => waits::delete_answer(app, call).await,
-        Endpoint::CancelWait => waits::cancel(app, call).await,
+        Endpoint::Publish => waits::publish(app, call).boxed(),
+        Endpoint::ListWaits => waits::list(app, call).boxed(),
+        Endpoint::GetWait => waits::get(app, call).boxed(),
+        Endpoint::GetAnswer => waits::get_answer(app, call).boxed(),
+        Endpoint::DeleteAnswer => waits::delete_answer(app, call).boxed(),
+        Endpoint::CancelWait => waits::cancel(app, call).boxed(),
         // A stream is no reply: it was begun before this.
-        Endpoint::Events => Err(Problem::internal()),
-        Endpoint::Answer => waits::answer(app, call).await,
-        Endpoint::ListAnnouncements => outbox::list(app, call, true).await,
-        Endpoint::ListDeliveries => outbox::list(app, call, false).await,
-        Endpoint::RetryAnnouncement => outbox::retry_announcement(app, call).await,
-        Endpoint::RetryDelivery => outbox::retry_delivery(app, call).await,
-        Endpoint::RetryAnnouncer => outbox::retry_announcer(app, call).await,
-        Endpoint::Health => Ok(health::alive()),
-        Endpoint::Ready => health::ready(app).await,
-        Endpoint::Metrics => health::metrics(app).await,
-        Endpoint::OpenApi => Ok(Reply::ok(app.openapi.clone())),
+        Endpoint::Events => ready(Err(Problem::internal())).boxed(),
+        Endpoint::Answer => waits::answer(app, call).boxed(),
+        Endpoint::ListAnnouncements => outbox::list(app, call, true).boxed(),
+        Endpoint::ListDeliveries => outbox::list(app, call, false).boxed(),
+        Endpoint::RetryAnnouncement => outbox::retry_announcement(app, call).boxed(),
+        Endpoint::RetryDelivery => outbox::retry_delivery(app, call).boxed(),
+        Endpoint::RetryAnnouncer => outbox::retry_announcer(app, call).boxed(),
+        Endpoint::Health => ready(Ok(health::alive())).boxed(),
+        Endpoint::Ready => health::ready(app).boxed(),
+        Endpoint::Metrics => health::metrics(app).boxed(),
+        Endpoint::OpenApi => ready(Ok(Reply::ok(app.openapi.clone()))).boxed(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! One destination's work.
 
+use super::attempt::{Report, Work};
 use super::outlet::{Outgoing, Outlet};
 use super::{Handle, Shared, batch};
 use crate::metrics::LaneMetrics;
 use crate::store::{LeaseRequest, Others, Settled, Settlement};
-use answerback_contract::{Attempt, Outcome, Rejection, Time};
+use answerback_contract::{Rejection, Time};
 use answerback_core::breaker::{Allowance, Breaker, Threshold};
-use answerback_core::retry::{self, Schedule, Verdict};
+use answerback_core::retry::Schedule;
 use answerback_core::{Destination, Leased, message};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -80,27 +81,6 @@ pub struct LaneConfig {
     pub breaker: Threshold,
     /// Whether lifecycle events carry the answer.
     pub include_answer: bool,
-}
-
-/// What a finished batch tells its lane.
-struct Report {
-    /// Whether the destination answered as it should.
-    healthy: bool,
-    /// The destination is gone (HTTP 410).
-    gone: bool,
-    /// What to record.
-    settlements: Vec<Settlement>,
-}
-
-impl Report {
-    /// Of an attempt that was given up: as if it had not been made, though it may arrive.
-    fn given_up(batch: &[Outgoing]) -> Self {
-        let released = |out: &Outgoing| {
-            let (id, lease) = (out.leased.id, out.leased.lease);
-            Settlement { id, lease, settled: Settled::Released }
-        };
-        Self { healthy: true, gone: false, settlements: batch.iter().map(released).collect() }
-    }
 }
 
 pub(super) struct Lane {
@@ -524,86 +504,6 @@ impl Lane {
         if let Err(error) = self.shared.store.set_paused(destination, true).await {
             tracing::warn!(destination = name, %error, "the pause is not stored and ends with this process");
         }
-    }
-}
-
-/// One batch's attempt.
-struct Work {
-    shared: Arc<Shared>,
-    config: Arc<LaneConfig>,
-    metrics: LaneMetrics,
-}
-
-impl Work {
-    async fn attempt(self, batch: Vec<Outgoing>) -> Report {
-        let timeout = self.config.limits.attempt_timeout;
-        let attempt = Attempt { now: self.shared.clock.now(), timeout };
-        // Announcers keep to the timeout themselves; this bound is for those that do not.
-        let bound = timeout + Duration::from_secs(5);
-        let sent = tokio::time::timeout(bound, self.config.outlet.send(&batch, attempt));
-        let sent = tokio::select! {
-            sent = sent => sent,
-            () = self.shared.cut_off.cancelled() => return Report::given_up(&batch),
-        };
-        let mut outcomes = sent.unwrap_or_default();
-        outcomes
-            .resize_with(batch.len(), || Outcome::retry("no outcome within the attempt's timeout"));
-        let now = self.shared.clock.now();
-        let settlements = Vec::with_capacity(batch.len());
-        let mut report = Report { healthy: false, gone: false, settlements };
-        for (out, outcome) in batch.iter().zip(outcomes) {
-            report.healthy |= !retry::blames_destination(&outcome);
-            report.gone |= matches!(outcome, Outcome::Rejected { rejection: Rejection::Gone, .. });
-            report.settlements.push(self.judge(&out.leased, outcome, now));
-        }
-        report
-    }
-
-    fn judge(&self, leased: &Leased, outcome: Outcome, now: Time) -> Settlement {
-        let attempts = leased.attempts.saturating_add(1);
-        let schedule = self.config.schedule;
-        let verdict =
-            schedule.judge(&outcome, attempts, leased.queued_at, now, self.shared.clock.random());
-        let error = match outcome {
-            Outcome::Delivered => String::new(),
-            Outcome::Retry { reason, .. } | Outcome::Rejected { reason, .. } => reason,
-        };
-        let destination = self.config.destination.label();
-        let id = leased.id.0;
-        let settled = match verdict {
-            Verdict::Delivered => {
-                tracing::debug!(
-                    destination,
-                    id,
-                    attempts,
-                    event = leased.event.name(),
-                    "delivered"
-                );
-                self.metrics.delivered.increment(1);
-                let seconds = leased.queued_at.until(now).as_secs_f64();
-                self.metrics.seconds.record(seconds);
-                Settled::Delivered
-            }
-            Verdict::RetryAt(at) => {
-                tracing::debug!(destination, id, attempts, event = leased.event.name(), %at, error, "not delivered: again later");
-                self.metrics.retried.increment(1);
-                Settled::RetryAt { at, error }
-            }
-            Verdict::Dead(reason) => {
-                tracing::warn!(
-                    destination,
-                    id,
-                    attempts,
-                    event = leased.event.name(),
-                    reason,
-                    error,
-                    "given up: kept as dead, can be retried"
-                );
-                self.metrics.dead.increment(1);
-                Settled::Dead { reason, error }
-            }
-        };
-        Settlement { id: leased.id, lease: leased.lease, settled }
     }
 }
 

@@ -9,6 +9,7 @@
 //! A nudge carries nothing; a lane that missed one finds the message in its next sweep. When
 //! nothing is due a lane sleeps until the next retry falls due.
 
+mod attempt;
 mod batch;
 mod lane;
 mod outlet;

@@ -74,8 +74,10 @@ impl Lent {
         Ok(object)
     }
 
-    /// Runs a statement that will come again, and is best prepared for that. The first time it is not:
-    /// it travels with what is sent before and after it.
+    /// Runs a statement that will come again and again, and is best prepared for that. So it must be
+    /// nothing but look-ups, whatever plan is made of it: `= ANY(…)`, `LATERAL`, no join that could be
+    /// done by reading a table. The first time it is not prepared: it travels with what is sent before
+    /// and after it.
     pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Done<Vec<Row>> {
         let connection = self.connection()?;
         if let Some(statement) = connection.prepared(sql) {
@@ -90,7 +92,8 @@ impl Lent {
         Ok(connection.client.query_typed(sql, params).await?)
     }
 
-    /// Runs a statement that was put together for this one time.
+    /// Runs a statement that comes seldom, or was put together for this one time: it is planned for
+    /// what there is at that moment.
     pub(super) async fn query_once(&self, sql: &str, params: &[Param<'_>]) -> Done<Vec<Row>> {
         Ok(self.connection()?.client.query_typed(sql, params).await?)
     }

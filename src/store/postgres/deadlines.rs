@@ -22,7 +22,7 @@ pub(super) async fn time_out(
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
     let params: [Param<'_>; 2] = [(&now.millis(), Type::INT8), (&most, Type::INT8)];
     // What others have locked they deal with.
-    let due = lent.query(
+    let due = lent.query_once(
         concat!(
             "SELECT ",
             wait_columns!(),
@@ -54,7 +54,7 @@ pub(super) async fn time_out(
 async fn lapse(lent: &Lent, pull: i64, limit: usize, now: Time) -> Done<u64> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let lapsed = lent
-        .query(
+        .query_once(
             "UPDATE outbox o SET state = 3, finished_at = $2, reason = 'answer-expired' \
              FROM (SELECT id FROM outbox WHERE state = 1 AND destination = $1 AND due_at <= $2 \
                ORDER BY due_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) late \
@@ -69,7 +69,7 @@ async fn lapse(lent: &Lent, pull: i64, limit: usize, now: Time) -> Done<u64> {
 async fn next(lent: &Lent, shared: &Shared) -> Done<Option<Time>> {
     let pull = shared.id(&Destination::Pull).map_or(-1, |id| id.0);
     let params: [Param<'_>; 1] = [(&pull, Type::INT8)];
-    let lapse = lent.query(
+    let lapse = lent.query_once(
         "SELECT due_at FROM outbox WHERE state = 1 AND destination = $1 \
          ORDER BY due_at, id LIMIT 1",
         &params,
@@ -83,7 +83,7 @@ async fn next(lent: &Lent, shared: &Shared) -> Done<Option<Time>> {
 /// The earliest deadline of an open wait.
 pub(super) async fn next_deadline(lent: &Lent) -> Done<Option<Time>> {
     let found = lent
-        .query(
+        .query_once(
             "SELECT expires_at FROM waits WHERE state = 1 AND expires_at IS NOT NULL \
              ORDER BY expires_at, id LIMIT 1",
             &[],

@@ -30,7 +30,7 @@ pub(super) async fn place(shared: &Shared) -> Done<()> {
         let unplaced = shared
             .link
             .read(|lent| {
-                lent.query(
+                lent.query_once(
                     "SELECT 1 FROM commits WHERE last_place IS NULL ORDER BY id LIMIT 1",
                     &[],
                 )
@@ -49,9 +49,9 @@ pub(super) async fn place(shared: &Shared) -> Done<()> {
 
 async fn place_some(lent: &Lent) -> Done<i64> {
     // One at a time; the next statement sees all that was visible when the lock was got.
-    let lock = lent.query("SELECT last FROM feed WHERE id = 1 FOR UPDATE", &[]);
+    let lock = lent.query_once("SELECT last FROM feed WHERE id = 1 FOR UPDATE", &[]);
     let params: [Param<'_>; 1] = [(&PLACED_AT_ONCE, Type::INT8)];
-    let placed = lent.query(
+    let placed = lent.query_once(
         "WITH fresh AS (SELECT id, events FROM commits WHERE last_place IS NULL \
            ORDER BY id LIMIT $1), \
          counted AS (SELECT fresh.id, fresh.events, \
@@ -62,7 +62,7 @@ async fn place_some(lent: &Lent) -> Done<i64> {
          SELECT count(*) FROM placed",
         &params,
     );
-    let moved = lent.query(
+    let moved = lent.query_once(
         "UPDATE feed SET last = greatest(last, coalesce((SELECT last_place FROM commits \
          WHERE last_place IS NOT NULL ORDER BY last_place DESC LIMIT 1), 0)) WHERE id = 1",
         &[],
@@ -77,7 +77,7 @@ pub(super) async fn end(shared: &Shared) -> Done<Place> {
     place(shared).await?;
     let found = shared
         .link
-        .read(|lent| lent.query("SELECT last FROM feed WHERE id = 1", &[]).boxed())
+        .read(|lent| lent.query_once("SELECT last FROM feed WHERE id = 1", &[]).boxed())
         .await?;
     found.first().map_or(Ok(Place::START), |row| Ok(Place(rows::get(row, 0)?)))
 }
@@ -91,7 +91,7 @@ struct Looked {
 
 async fn look(lent: &Lent, after: Place) -> Done<Looked> {
     let found = lent
-        .query(
+        .query_once(
             "SELECT id, events, last_place FROM commits \
              WHERE last_place IS NOT NULL AND last_place > $1 ORDER BY last_place LIMIT $2",
             &[(&after.0, Type::INT8), (&MOST_COMMITS, Type::INT8)],
@@ -142,7 +142,7 @@ async fn read(lent: &Lent, request: &FeedRequest) -> Done<Feed> {
     let thread = request.thread_id.as_ref().map(|thread| thread.as_str());
     let limit = i64::try_from(request.limit.saturating_add(1)).unwrap_or(i64::MAX);
     let found = lent
-        .query(
+        .query_once(
             "SELECT c.first_place + e.nth, e.event, e.event_id, e.at, e.wait, w.bytes \
              FROM commits c JOIN events e ON e.commit_id = c.id JOIN waits w ON w.id = e.wait \
              WHERE c.id = ANY($1) AND e.commit_id = ANY($1) AND c.first_place + e.nth > $2 AND w.tenant = $3 \
@@ -191,7 +191,7 @@ async fn waits(lent: &Lent, told: &[Told]) -> Done<HashMap<i64, Arc<Wait>>> {
     ids.sort_unstable();
     ids.dedup();
     let found = lent
-        .query(
+        .query_once(
             concat!("SELECT ", wait_columns!(), " FROM waits w WHERE w.id = ANY($1)"),
             &[(&ids, Type::INT8_ARRAY)],
         )
@@ -218,7 +218,7 @@ async fn moved_after(lent: &Lent, after: Place, limit: usize) -> Done<Moved> {
     }
     let most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
     let found = lent
-        .query(
+        .query_once(
             "SELECT c.first_place + e.nth, e.wait \
              FROM commits c JOIN events e ON e.commit_id = c.id \
              WHERE c.id = ANY($1) AND e.commit_id = ANY($1) AND c.first_place + e.nth > $2 \

@@ -32,13 +32,13 @@ pub(super) async fn purge(
         .await?;
     for (sql, before) in [
         (
-            "DELETE FROM forgotten WHERE hash IN \
-             (SELECT hash FROM forgotten WHERE at <= $1 ORDER BY at LIMIT $2)",
+            "DELETE FROM forgotten WHERE hash = ANY(ARRAY(\
+             SELECT hash FROM forgotten WHERE at <= $1 ORDER BY at LIMIT $2))",
             now.before(retention.tombstones).millis(),
         ),
         (
-            "DELETE FROM replies WHERE scope_hash IN \
-             (SELECT scope_hash FROM replies WHERE kept_at <= $1 ORDER BY kept_at LIMIT $2)",
+            "DELETE FROM replies WHERE scope_hash = ANY(ARRAY(\
+             SELECT scope_hash FROM replies WHERE kept_at <= $1 ORDER BY kept_at LIMIT $2))",
             now.before(retention.replies).millis(),
         ),
     ] {
@@ -49,7 +49,8 @@ pub(super) async fn purge(
                     async move {
                         let counted =
                             format!("WITH gone AS ({sql} RETURNING 1) SELECT count(*) FROM gone");
-                        lent.query(&counted, &[(&before, Type::INT8), (&limit, Type::INT8)]).await
+                        lent.query_once(&counted, &[(&before, Type::INT8), (&limit, Type::INT8)])
+                            .await
                     }
                     .boxed()
                 })
@@ -70,7 +71,7 @@ async fn forget(lent: &Lent, pull: i64, retention: Retention, limit: i64, now: T
     let dead = now.before(retention.dead).millis();
     let params: [Param<'_>; 4] =
         [(&closed, Type::INT8), (&pull, Type::INT8), (&dead, Type::INT8), (&limit, Type::INT8)];
-    let going = lent.query(
+    let going = lent.query_once(
         "SELECT w.id, w.tenant, w.thread_id, w.question_id, w.generation, w.choice, w.event_id \
          FROM waits w WHERE w.closed_at IS NOT NULL AND w.closed_at <= $1 AND NOT EXISTS \
            (SELECT 1 FROM outbox o WHERE o.wait = w.id AND \
@@ -83,13 +84,15 @@ async fn forget(lent: &Lent, pull: i64, retention: Retention, limit: i64, now: T
     // A delivery may have been queued before the lock was got: the question was published again.
     let busy_params: [Param<'_>; 3] =
         [(&ids, Type::INT8_ARRAY), (&pull, Type::INT8), (&dead, Type::INT8)];
-    let busy = lent.query(
+    let busy = lent.query_once(
         "SELECT DISTINCT wait FROM outbox WHERE wait = ANY($1) AND \
          ((state <= 1 AND destination <> $2) OR (state = 3 AND finished_at > $3))",
         &busy_params,
     );
-    let publishes = lent
-        .query("SELECT wait, event_hash FROM publishes WHERE wait = ANY($1)", &busy_params[..1]);
+    let publishes = lent.query_once(
+        "SELECT wait, event_hash FROM publishes WHERE wait = ANY($1)",
+        &busy_params[..1],
+    );
     let (busy, publishes) = futures::try_join!(busy, publishes)?;
     let busy: HashSet<i64> = busy.iter().map(|row| rows::get(row, 0)).collect::<Done<_>>()?;
     let mut memories: HashMap<Vec<u8>, (i32, i32)> = HashMap::new();
@@ -139,7 +142,7 @@ async fn remember(lent: &Lent, memories: HashMap<Vec<u8>, (i32, i32)>, now: Time
     let hash: Vec<&[u8]> = memories.iter().map(|(hash, _)| &hash[..]).collect();
     let generation: Vec<i32> = memories.iter().map(|(_, (generation, _))| *generation).collect();
     let choice: Vec<i32> = memories.iter().map(|(_, (_, choice))| *choice).collect();
-    lent.query(
+    lent.query_once(
         "INSERT INTO forgotten (hash, generation, choice, at) \
          SELECT hash, generation, choice, $4 \
          FROM unnest($1::BYTEA[], $2::INTEGER[], $3::INTEGER[]) AS m (hash, generation, choice) \
@@ -160,13 +163,14 @@ async fn remember(lent: &Lent, memories: HashMap<Vec<u8>, (i32, i32)>, now: Time
 
 async fn drop_rows(lent: &Lent, ids: &[i64]) -> Done<()> {
     let params: [Param<'_>; 1] = [(&ids, Type::INT8_ARRAY)];
-    let outbox = lent.query("DELETE FROM outbox WHERE wait = ANY($1)", &params);
-    let publishes = lent.query("DELETE FROM publishes WHERE wait = ANY($1)", &params);
-    let events = lent.query("DELETE FROM events WHERE wait = ANY($1) RETURNING commit_id", &params);
-    let waits = lent.query("DELETE FROM waits WHERE id = ANY($1)", &params);
+    let outbox = lent.query_once("DELETE FROM outbox WHERE wait = ANY($1)", &params);
+    let publishes = lent.query_once("DELETE FROM publishes WHERE wait = ANY($1)", &params);
+    let events =
+        lent.query_once("DELETE FROM events WHERE wait = ANY($1) RETURNING commit_id", &params);
+    let waits = lent.query_once("DELETE FROM waits WHERE id = ANY($1)", &params);
     let (_, _, events, _) = futures::try_join!(outbox, publishes, events, waits)?;
     let commits = events.iter().map(|row| rows::get(row, 0)).collect::<Done<Vec<i64>>>()?;
-    lent.query(
+    lent.query_once(
         "DELETE FROM commits c WHERE c.id = ANY($1) AND c.last_place IS NOT NULL \
          AND NOT EXISTS (SELECT 1 FROM events e WHERE e.commit_id = c.id)",
         &[(&commits, Type::INT8_ARRAY)],

@@ -28,12 +28,12 @@ pub(super) async fn pulled(shared: &Shared, wait: WaitId, now: Time) -> Done<boo
             async move {
                 let params: [Param<'_>; 3] =
                     [(&wait, Type::INT8), (&pull.0, Type::INT8), (&now, Type::INT8)];
-                let any = lent.query(
+                let any = lent.query_once(
                     "SELECT 1 FROM outbox WHERE wait = $1 AND destination = $2 LIMIT 1",
                     &params[..2],
                 );
                 // They stand in no line: nobody waits for them.
-                let fetched = lent.query(
+                let fetched = lent.query_once(
                     "UPDATE outbox SET state = 2, attempts = attempts + 1, finished_at = $3 \
                      WHERE wait = $1 AND destination = $2 AND state <= 1",
                     &params,
@@ -129,7 +129,7 @@ async fn retry_one(
     now: Time,
 ) -> Done<Option<(Option<OutboxState>, DestinationId)>> {
     let params: [Param<'_>; 2] = [(&id.0, Type::INT8), (&tenant.as_str(), Type::TEXT)];
-    let found = lent.query(
+    let found = lent.query_once(
         "SELECT o.id, o.destination, o.state, o.order_key, o.event, w.state, w.valid_until, d.kind \
          FROM outbox o JOIN waits w ON w.id = o.wait JOIN destinations d ON d.id = o.destination \
          WHERE o.id = $1 AND w.tenant = $2 FOR UPDATE OF o",
@@ -198,7 +198,7 @@ async fn retry_some(
         (&CHUNK, Type::INT8),
         (&tenant.as_str(), Type::TEXT),
     ];
-    let found = lent.query(
+    let found = lent.query_once(
         "SELECT o.id, o.destination, o.state, o.order_key, o.event, w.state, w.valid_until, \
          w.tenant = $4 FROM outbox o JOIN waits w ON w.id = o.wait \
          WHERE o.state = 3 AND o.destination = $1 AND o.id > $2 \
@@ -232,7 +232,7 @@ async fn requeue(lent: &Lent, messages: &[DeadRow], now: Time) -> Done<()> {
     let now_ms = now.millis();
     // All get behind; then the oldest of each line moves up where nobody is READY.
     let params: [Param<'_>; 2] = [(&ids, Type::INT8_ARRAY), (&now_ms, Type::INT8)];
-    lent.query(
+    lent.query_once(
         "UPDATE outbox SET state = CASE WHEN order_key IS NULL THEN 1 ELSE 0 END, attempts = 0, \
          queued_at = $2, next_attempt_at = $2, due_at = $2, finished_at = NULL, reason = NULL, \
          leased_until = 0, held_by = NULL WHERE id = ANY($1)",
@@ -277,7 +277,7 @@ async fn retire_some(lent: &Lent, id: DestinationId, reason: &str, now: Time) ->
     let params: [Param<'_>; 4] =
         [(&id.0, Type::INT8), (&CHUNK, Type::INT8), (&now_ms, Type::INT8), (&reason, Type::TEXT)];
     // Those that wait behind messages of other destinations come last; this is rare.
-    let gone = lent.query(
+    let gone = lent.query_once(
         "UPDATE outbox o SET state = 3, finished_at = $3, reason = $4, leased_until = 0 \
          FROM (SELECT id FROM outbox WHERE state = 1 AND destination = $1 \
                ORDER BY due_at, id LIMIT $2 FOR UPDATE) due WHERE o.id = due.id RETURNING o.id",
@@ -287,7 +287,7 @@ async fn retire_some(lent: &Lent, id: DestinationId, reason: &str, now: Time) ->
     let mut gone = gone.iter().map(|row| rows::get(row, 0)).collect::<Done<Vec<i64>>>()?;
     if gone.is_empty() {
         let behind = lent
-            .query(
+            .query_once(
                 "UPDATE outbox o SET state = 3, finished_at = $3, reason = $4 \
                  FROM (SELECT id FROM outbox WHERE state = 0 AND destination = $1 \
                        ORDER BY id LIMIT $2 FOR UPDATE) due WHERE o.id = due.id RETURNING o.id",
@@ -313,7 +313,7 @@ pub(super) async fn set_paused(
         .link
         .read(move |lent| {
             async move {
-                lent.query(
+                lent.query_once(
                     "UPDATE destinations SET paused = $2 WHERE id = $1",
                     &[(&id.0, Type::INT8), (&paused, Type::BOOL)],
                 )
@@ -329,7 +329,7 @@ pub(super) async fn set_paused(
 pub(super) async fn paused(shared: &Shared) -> Done<Vec<Destination>> {
     let found = shared
         .link
-        .read(|lent| lent.query("SELECT id FROM destinations WHERE paused", &[]).boxed())
+        .read(|lent| lent.query_once("SELECT id FROM destinations WHERE paused", &[]).boxed())
         .await?;
     let ids = found.iter().map(|row| Ok(DestinationId(rows::get(row, 0)?)));
     shared.named(&ids.collect::<Done<Vec<_>>>()?).await
@@ -340,7 +340,7 @@ pub(super) async fn destinations(shared: &Shared) -> Done<Vec<Destination>> {
     let found = shared
         .link
         .read(|lent| {
-            lent.query(
+            lent.query_once(
                 "SELECT d.id FROM destinations d WHERE \
                  EXISTS (SELECT 1 FROM outbox o WHERE o.state = 1 AND o.destination = d.id)",
                 &[],
@@ -358,7 +358,7 @@ pub(super) async fn depths(shared: &Shared) -> Done<Vec<Depth>> {
     let found = shared
         .link
         .read(|lent| {
-            lent.query(
+            lent.query_once(
                 "SELECT destination, sum(queued)::BIGINT, min(oldest) FROM ( \
                    SELECT destination, count(*) AS queued, min(queued_at) AS oldest FROM outbox \
                    WHERE state = 1 GROUP BY destination \

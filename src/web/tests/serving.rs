@@ -113,8 +113,15 @@ async fn a_stream_outlives_idle_connections_for_as_long_as_it_is_taken() {
     let mut silent = TcpStream::connect(server.address()).await.unwrap();
     silent.write_all(head("GET", "/v1/events?thread_id=none", "").as_bytes()).await.unwrap();
     let silent = tokio::spawn(async move { rest_or_cut(&mut silent).await });
-    let began = tokio::time::Instant::now();
     let mut seen = String::new();
+    // A stream tells of what happens once it has begun.
+    while !seen.contains("id: ") {
+        let mut piece = [0; 4_096];
+        let read = timeout(Duration::from_secs(20), told.read(&mut piece)).await.unwrap().unwrap();
+        assert!(read > 0, "it did not begin: {seen}");
+        seen.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+    }
+    let began = tokio::time::Instant::now();
     let mut n = 0;
     while began.elapsed() < idle * 4 {
         bench.ask("t", &format!("q{n}")).await;

@@ -2,8 +2,10 @@
 //! Those who wait for it are woken: by this daemon's own commits, and by those of others (`follow.rs`).
 
 mod follow;
+mod inlet;
 mod watchers;
 
+pub use inlet::{Accept, SourceIdentity, SourceInlet};
 pub use watchers::{Events, Watch, Watchers};
 
 use crate::answers::Deadlines;

@@ -126,14 +126,26 @@ pub enum Via {
     Sqs,
     /// A Kafka source.
     Kafka,
+    /// An SNS topic, over HTTP.
+    Sns,
+    /// A pipe.
+    Stdin,
     /// Nobody answered: the question's own default.
     Default,
 }
 
 impl Via {
     /// Every way.
-    pub const ALL: [Self; 6] =
-        [Self::Api, Self::Link, Self::Page, Self::Sqs, Self::Kafka, Self::Default];
+    pub const ALL: [Self; 8] = [
+        Self::Api,
+        Self::Link,
+        Self::Page,
+        Self::Sqs,
+        Self::Kafka,
+        Self::Sns,
+        Self::Stdin,
+        Self::Default,
+    ];
 
     /// The name as it stands in headers, attributes and metrics.
     #[must_use]
@@ -144,6 +156,8 @@ impl Via {
             Self::Page => "page",
             Self::Sqs => "sqs",
             Self::Kafka => "kafka",
+            Self::Sns => "sns",
+            Self::Stdin => "stdin",
             Self::Default => "default",
         }
     }

@@ -9,6 +9,8 @@
 //!   It never retries by itself: the daemon schedules.
 //!
 //! The same senders carry answers to hosts ([`Purpose::Answer`]): sending is sending.
+//!
+//! What comes in has the same shape the other way round: [`SourceKind`], [`Origin`], [`Source`].
 
 mod announcer;
 pub mod duration;
@@ -17,6 +19,7 @@ mod ids;
 pub mod json;
 mod message;
 pub mod settings;
+mod source;
 mod time;
 
 pub use announcer::{
@@ -31,4 +34,5 @@ pub use ids::{
 };
 pub use message::Message;
 pub use secrecy::{ExposeSecret, SecretString};
+pub use source::{Incoming, Inlet, Origin, Source, SourceHealth, SourceKind, Taken};
 pub use time::{BadTime, Time};

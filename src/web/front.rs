@@ -23,7 +23,7 @@ use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version, header};
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tower::ServiceExt;
+use tower::Service as _;
 
 /// The bytes of all request bodies held at a time.
 const BODY_BYTES: usize = 64 << 20;
@@ -122,7 +122,8 @@ impl Front {
         request.extensions_mut().insert(context);
         let mut response = match let_in {
             Err(problem) => refuse(Arc::clone(&self.app), request, problem).await,
-            Ok(()) => match self.router.clone().oneshot(request).await {
+            // Always ready; `oneshot` would keep router and request in the future of a long poll.
+            Ok(()) => match self.router.clone().call(request).await {
                 Ok(response) => response,
                 Err(never) => match never {},
             },

@@ -30,7 +30,7 @@ async fn what_a_silent_daemon_holds_holds_nothing_else_back() {
     let (mut held, mut others) = (JoinSet::new(), JoinSet::new());
     for n in 0..120 {
         let store = store.clone();
-        if n % 60 == 0 {
+        if n % 20 == 0 {
             held.spawn(async move {
                 store.publish(vec![ask("t", "held").publish()], at(1)).await.is_ok()
             });

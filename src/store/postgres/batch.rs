@@ -13,7 +13,7 @@ use crate::store::{StoreError, StoreResult};
 use futures::FutureExt as _;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -25,8 +25,11 @@ const MOST_BYTES: usize = 4 << 20;
 const GATHER_PART: u32 = 2;
 /// and no longer than this.
 const GATHER_MOST: Duration = Duration::from_millis(20);
-/// Jobs that one worker carries out one by one, aside of its batches.
+/// Jobs of a batch that failed for one of them which are tried one by one at the same time, aside of
+/// the batches.
 const MOST_APART: usize = 4;
+/// Jobs that wait at the same time for what a silent daemon holds: few, since each keeps a connection.
+const MOST_HELD: usize = 2;
 
 /// One kind of work.
 pub(super) trait Work: Send + Sync + 'static {
@@ -108,7 +111,7 @@ impl<W: Work> Batch<W> {
 
 /// One batch at a time.
 async fn run<W: Work>(shared: Arc<Shared>, mut receiver: mpsc::Receiver<Waiting<W>>) {
-    let mut apart = JoinSet::new();
+    let mut aside = Aside::new();
     // How many are to be expected, and until when they are waited for.
     let (mut expected, mut until) = (0, Instant::now());
     while let Some(first) = receiver.recv().await {
@@ -128,20 +131,56 @@ async fn run<W: Work>(shared: Arc<Shared>, mut receiver: mpsc::Receiver<Waiting<
         let Batch { jobs, replies, .. } = batch;
         let done = jobs.len();
         // A job may wait for what a silent daemon holds: the batches go on meanwhile.
-        for (job, reply) in carry_out::<W>(&shared, Patience::Little, jobs, replies).await {
-            while apart.len() >= MOST_APART {
-                let _ = apart.join_next().await;
-            }
-            let shared = Arc::clone(&shared);
-            apart.spawn(async move {
-                carry_out::<W>(&shared, Patience::Much, vec![job], vec![reply]).await;
-            });
+        for waiting in carry_out::<W>(&shared, Patience::Little, jobs, replies).await {
+            aside.add::<W>(&shared, waiting);
         }
-        while apart.try_join_next().is_some() {}
+        aside.room().await;
         expected = done + receiver.len();
         until = Instant::now() + (started.elapsed() / GATHER_PART).min(GATHER_MOST);
     }
-    while apart.join_next().await.is_some() {}
+    aside.end().await;
+}
+
+/// Jobs that are carried out one by one, aside of the batches they came in. Most of a batch that could
+/// not go on for one of its rows need nothing of that row: so first all are tried with little patience,
+/// and only those that are held themselves wait for it, few at a time.
+struct Aside {
+    jobs: JoinSet<()>,
+    all: Arc<Semaphore>,
+    held: Arc<Semaphore>,
+}
+
+impl Aside {
+    fn new() -> Self {
+        let (all, held) = (Semaphore::new(MOST_APART), Semaphore::new(MOST_HELD));
+        Self { jobs: JoinSet::new(), all: Arc::new(all), held: Arc::new(held) }
+    }
+
+    fn add<W: Work>(&mut self, shared: &Arc<Shared>, (job, reply): Waiting<W>) {
+        let (shared, all, held) =
+            (Arc::clone(shared), Arc::clone(&self.all), Arc::clone(&self.held));
+        self.jobs.spawn(async move {
+            let first = all.acquire().await;
+            let left = carry_out::<W>(&shared, Patience::Little, vec![job], vec![reply]).await;
+            drop(first);
+            let _second = held.acquire().await;
+            for (job, reply) in left {
+                carry_out::<W>(&shared, Patience::Much, vec![job], vec![reply]).await;
+            }
+        });
+    }
+
+    /// Waits until the jobs of no more than one batch are left: what waits is bounded.
+    async fn room(&mut self) {
+        while self.jobs.try_join_next().is_some() {}
+        while self.jobs.len() > MOST_JOBS {
+            let _ = self.jobs.join_next().await;
+        }
+    }
+
+    async fn end(&mut self) {
+        while self.jobs.join_next().await.is_some() {}
+    }
 }
 
 /// Carries a batch out and replies. Gives back the jobs of one that failed for the sake of one of

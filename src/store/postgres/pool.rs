@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage, Statement};
@@ -29,6 +30,13 @@ const CONNECTIONS: usize = 16;
 const WAIT: Duration = Duration::from_secs(10);
 /// How many statements a connection keeps: more than the store has that are worth it.
 const MOST_PREPARED: usize = 100;
+
+/// Plans are made anew when they are as old as the session was when they were made: a plan for all
+/// values is kept for good otherwise, also one that was made when there was next to nothing and reading
+/// all that is queued looked cheap. Never sooner than this,
+const PLANS_LEAST: Duration = Duration::from_millis(100);
+/// and at least so often.
+const PLANS_MOST: Duration = Duration::from_secs(5);
 
 /// What a session of our own is given. Plans are kept, also those that were made when the tables were
 /// empty and reading all of one looked cheap: so that is never done.
@@ -42,9 +50,22 @@ pub(super) struct Connection {
     /// Its session is ours alone.
     pub(super) direct: bool,
     prepared: HashMap<String, Statement>,
+    since: Instant,
+    planned: Instant,
 }
 
 impl Connection {
+    /// Lets the server plan anew what it planned for too long a time ago.
+    async fn refresh_plans(&mut self) -> Result<(), Error> {
+        let young = (self.planned - self.since).clamp(PLANS_LEAST, PLANS_MOST);
+        if self.prepared.is_empty() || self.planned.elapsed() < young {
+            return Ok(());
+        }
+        self.client.batch_execute("DISCARD PLANS").await?;
+        self.planned = Instant::now();
+        Ok(())
+    }
+
     /// The statement, if it is prepared.
     pub(super) fn prepared(&self, sql: &str) -> Option<&Statement> {
         self.prepared.get(sql)
@@ -109,13 +130,15 @@ impl managed::Manager for Connections {
                  connection in the store's url takes less of both machines"
             );
         }
-        Ok(Connection { client, direct, prepared: HashMap::new() })
+        let now = Instant::now();
+        Ok(Connection { client, direct, prepared: HashMap::new(), since: now, planned: now })
     }
 
     async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<Error> {
         if connection.client.is_closed() {
             return Err(RecycleError::message("the connection was lost"));
         }
+        connection.refresh_plans().await?;
         Ok(())
     }
 }
